@@ -1,0 +1,1 @@
+//! The seam between model graphs and devices: operations, the Backend trait, the reference backend.

@@ -1,0 +1,3 @@
+//! The `smelt` command.
+
+fn main() {}

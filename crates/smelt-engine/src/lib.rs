@@ -1,0 +1,1 @@
+//! The engine: loads a model, owns its cache, samples, and emits tokens.

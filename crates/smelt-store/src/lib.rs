@@ -1,0 +1,1 @@
+//! The model catalogue, downloads, and the store of model files on disk.

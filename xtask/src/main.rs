@@ -1,0 +1,3 @@
+//! Project chores. `cargo xtask help` lists them.
+
+fn main() {}
