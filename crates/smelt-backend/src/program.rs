@@ -1,0 +1,226 @@
+//! A model compiled to operations.
+
+use crate::{Error, Op, StepLimits};
+use smelt_quant::Format;
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+        impl $name {
+            /// The index into the program's list.
+            #[must_use]
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+handle!(
+    /// An activation buffer: f32, `[rows, width]`, rows varying by step.
+    Buffer
+);
+handle!(
+    /// A weight: `[experts,] n_out × n_in`, or a vector (`n_out = 1`).
+    Weight
+);
+handle!(
+    /// One layer's KV cache.
+    KvCache
+);
+handle!(
+    /// Rotation frequencies.
+    RopeTable
+);
+
+/// Which rows a buffer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferSpec {
+    /// Values per row.
+    pub width: usize,
+    /// Whether its rows are the step's logit rows rather than all rows.
+    pub logit_rows: bool,
+}
+
+/// The shape and format of a weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightSpec {
+    /// The tensor's name, for messages.
+    pub name: String,
+    /// Block format of the bytes.
+    pub format: &'static Format,
+    /// Values per row (GGUF's `ne0`); a vector's length.
+    pub n_in: usize,
+    /// Rows per matrix (GGUF's `ne1`); 1 for a vector.
+    pub n_out: usize,
+    /// Stacked matrices (GGUF's `ne2`); 1 for an ordinary one.
+    pub n_experts: usize,
+}
+
+impl WeightSpec {
+    /// Bytes of the whole weight; `None` if a row is no whole number of blocks or the product overflows.
+    #[must_use]
+    pub fn bytes(&self) -> Option<usize> {
+        self.format.row_bytes(self.n_in)?.checked_mul(self.n_out)?.checked_mul(self.n_experts)
+    }
+}
+
+/// How keys or values are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KvFormat {
+    /// Half precision.
+    #[default]
+    F16,
+    /// Single precision.
+    F32,
+}
+
+impl KvFormat {
+    /// Bytes of one value.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// One layer's KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvSpec {
+    /// KV heads.
+    pub n_kv_heads: usize,
+    /// Values per key head.
+    pub k_head_dim: usize,
+    /// Values per value head.
+    pub v_head_dim: usize,
+    /// Format of keys and values.
+    pub format: KvFormat,
+}
+
+impl KvSpec {
+    /// Bytes that one token takes.
+    #[must_use]
+    pub fn bytes_per_token(&self) -> usize {
+        self.n_kv_heads * (self.k_head_dim + self.v_head_dim) * self.format.bytes()
+    }
+}
+
+/// A model, compiled: what [`crate::Backend::prepare`] takes. Handles index the lists.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    /// Token ids are below this.
+    pub vocab_size: usize,
+    /// The largest step.
+    pub limits: StepLimits,
+    /// Activation buffers.
+    pub buffers: Vec<BufferSpec>,
+    /// Weights, in the order in which their bytes are given.
+    pub weights: Vec<WeightSpec>,
+    /// KV caches.
+    pub caches: Vec<KvSpec>,
+    /// Inverse frequencies of rotations, one per rotated pair, with YaRN and the like already applied.
+    pub ropes: Vec<Vec<f32>>,
+    /// The operations, in order.
+    pub ops: Vec<Op>,
+    /// The buffer that [`crate::Backend::read_output`] reads.
+    pub output: Buffer,
+}
+
+impl Default for StepLimits {
+    fn default() -> Self {
+        Self { rows: 512, logit_rows: 512 }
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self(0)
+    }
+}
+
+impl Program {
+    /// Adds a buffer of `width` values per row.
+    pub fn buffer(&mut self, width: usize) -> Buffer {
+        self.buffers.push(BufferSpec { width, logit_rows: false });
+        Buffer(self.buffers.len() as u32 - 1)
+    }
+
+    /// Adds a buffer whose rows are the logit rows.
+    pub fn logit_buffer(&mut self, width: usize) -> Buffer {
+        self.buffers.push(BufferSpec { width, logit_rows: true });
+        Buffer(self.buffers.len() as u32 - 1)
+    }
+
+    /// Adds a weight.
+    pub fn weight(&mut self, spec: WeightSpec) -> Weight {
+        self.weights.push(spec);
+        Weight(self.weights.len() as u32 - 1)
+    }
+
+    /// Adds a KV cache.
+    pub fn cache(&mut self, spec: KvSpec) -> KvCache {
+        self.caches.push(spec);
+        KvCache(self.caches.len() as u32 - 1)
+    }
+
+    /// Adds a table of inverse frequencies, or finds an equal one.
+    pub fn rope(&mut self, inv_freq: Vec<f32>) -> RopeTable {
+        let found = self.ropes.iter().position(|r| *r == inv_freq);
+        let index = found.unwrap_or_else(|| {
+            self.ropes.push(inv_freq);
+            self.ropes.len() - 1
+        });
+        RopeTable(index as u32)
+    }
+
+    /// Checks that handles exist and that every operation's shapes fit, and that `weights` have the right sizes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] or [`Error::Weight`] naming the first fault.
+    pub fn validate(&self, weights: &[usize]) -> Result<(), Error> {
+        if weights.len() != self.weights.len() {
+            let what = format!("{} given, {} needed", weights.len(), self.weights.len());
+            return Err(Error::Weight { name: "weights".into(), what });
+        }
+        for (spec, len) in self.weights.iter().zip(weights) {
+            if spec.bytes() != Some(*len) {
+                let what = format!("{len} bytes, where {:?} are needed for {spec:?}", spec.bytes());
+                return Err(Error::Weight { name: spec.name.clone(), what });
+            }
+        }
+        for (index, op) in self.ops.iter().enumerate() {
+            op.check(self).map_err(|what| Error::Shape { index, op: op.name(), what })?;
+        }
+        if self.output.index() >= self.buffers.len() {
+            return Err(Error::Shape { index: self.ops.len(), op: "output", what: "no such buffer".into() });
+        }
+        Ok(())
+    }
+
+    /// Bytes of weights that one decoded token reads: every matrix once, of stacked experts the share in use, of the
+    /// embedding one row.
+    #[must_use]
+    pub fn weight_bytes_per_token(&self) -> u64 {
+        let mut parts = vec![0.0; self.weights.len()];
+        for op in &self.ops {
+            match op {
+                Op::MatMul { projections, .. } => {
+                    projections.iter().for_each(|p| parts[p.weight.index()] = 1.0)
+                }
+                Op::Moe(moe) => {
+                    for weight in [moe.experts.gate, moe.experts.up, moe.experts.down] {
+                        parts[weight.index()] =
+                            moe.n_used as f64 / self.weights[weight.index()].n_experts as f64;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let bytes = |(spec, part): (&WeightSpec, f64)| spec.bytes().unwrap_or(0) as f64 * part;
+        self.weights.iter().zip(parts).map(bytes).sum::<f64>() as u64
+    }
+}
