@@ -1,0 +1,103 @@
+//! The one list of conformance cases: small programs that every backend runs and that [`crate::Reference`] settles.
+//!
+//! ```no_run
+//! # use smelt_backend::Reference as MyBackend;
+//! for case in smelt_backend::conformance::cases() {
+//!     case.check(&mut || Box::new(MyBackend::new()))?;
+//! }
+//! # Ok::<(), String>(())
+//! ```
+
+mod build;
+mod cases;
+
+pub use build::{Setup, random_weight};
+pub use cases::cases;
+
+use crate::{Backend, PAGE_TOKENS, Reference, SequenceInput, StepInputs};
+
+/// One step of a case: rows as `(sequence, position, token)`, and which of them are logit rows.
+#[derive(Debug, Clone, Default)]
+pub struct Step {
+    /// `(sequence, position, token)`.
+    pub rows: Vec<(u32, u32, u32)>,
+    /// Indices of `rows`.
+    pub logit_rows: Vec<u32>,
+    /// Rows of the output that count; the output buffer may be one of all rows.
+    pub output_rows: usize,
+}
+
+/// One case.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// What it shows, e.g. `attention: window 8, head 80`.
+    pub name: String,
+    /// The operation that it is about, one of [`crate::OP_NAMES`].
+    pub op: &'static str,
+    /// The program, its weights and its steps.
+    pub setup: Setup,
+    /// Largest |difference| over the largest |reference value| of a step.
+    pub tolerance: f32,
+}
+
+/// Page table of sequence `s` in a case of `n` sequences: pages interleave, so that a backend that takes pages for
+/// contiguous is found out.
+fn pages(s: usize, n: usize, count: usize) -> Vec<u32> {
+    (0..count).map(|i| ((count - 1 - i) * n + s) as u32).collect()
+}
+
+impl Case {
+    /// Runs the case on a backend and on the reference.
+    ///
+    /// # Errors
+    /// Says which step and value differ, or what either backend complained of.
+    pub fn check(&self, make: &mut dyn FnMut() -> Box<dyn Backend>) -> Result<(), String> {
+        let expected = self.outputs(&mut Reference::new())?;
+        let found = self.outputs(&mut *make())?;
+        for (step, (e, f)) in expected.iter().zip(&found).enumerate() {
+            let largest = e.iter().fold(0f32, |m, v| m.max(v.abs()));
+            for (i, (e, f)) in e.iter().zip(f).enumerate() {
+                let same_kind = e.is_nan() == f.is_nan();
+                if !same_kind || (e - f).abs() > self.tolerance * largest {
+                    return Err(format!("{}: step {step}, value {i}: {f}, where {e} is right", self.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs of every step.
+    ///
+    /// # Errors
+    /// What the backend complained of.
+    pub fn outputs(&self, backend: &mut dyn Backend) -> Result<Vec<Vec<f32>>, String> {
+        let fail = |e: crate::Error| format!("{}: {e}", self.name);
+        let program = self.setup.program.clone();
+        let width = program.buffers[program.output.index()].width;
+        let n_sequences =
+            1 + self.setup.steps.iter().flat_map(|s| &s.rows).map(|r| r.0).max().unwrap_or(0) as usize;
+        let last = self.setup.steps.iter().flat_map(|s| &s.rows).map(|r| r.1).max().unwrap_or(0) as usize;
+        let count = last / PAGE_TOKENS + 1;
+        let tables: Vec<Vec<u32>> = (0..n_sequences).map(|s| pages(s, n_sequences, count)).collect();
+        let sequences: Vec<SequenceInput<'_>> = tables.iter().map(|pages| SequenceInput { pages }).collect();
+        backend.prepare(program, self.setup.weights.clone()).map_err(fail)?;
+        backend.reserve_pages(count * n_sequences).map_err(fail)?;
+        let mut outputs = Vec::new();
+        for step in &self.setup.steps {
+            let column = |f: fn(&(u32, u32, u32)) -> u32| step.rows.iter().map(f).collect::<Vec<u32>>();
+            let (sequence, positions, tokens) = (column(|r| r.0), column(|r| r.1), column(|r| r.2));
+            let inputs = StepInputs {
+                tokens: &tokens,
+                positions: &positions,
+                sequence: &sequence,
+                sequences: &sequences,
+                logit_rows: &step.logit_rows,
+            };
+            backend.run(&inputs).map_err(fail)?;
+            let mut out = vec![0.0; step.output_rows * width];
+            backend.read_output(&mut out).map_err(fail)?;
+            outputs.push(out);
+        }
+        Ok(outputs)
+    }
+}
