@@ -1,0 +1,6 @@
+//! Reading and writing model files.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap in a helper fails the test, as it should")]
+
+mod raw;
+mod shrink;
