@@ -20,14 +20,45 @@ pub enum Row<'a> {
     /// The values.
     F32(&'a [f32]),
     /// `codes.len()` is a multiple of 32; `scales` and `sums` have one entry per 32 codes.
-    Q8x32 { codes: &'a [i8], scales: &'a [f32], sums: &'a [i16] },
+    Q8x32 {
+        /// Values over their scale, −127..=127.
+        codes: &'a [i8],
+        /// Never negative; NaN where an activation was not finite.
+        scales: &'a [f32],
+        /// Sums of codes.
+        sums: &'a [i16],
+    },
     /// `codes.len()` is a multiple of 256; one scale per 256 codes, one sum per 16.
-    Q8x256 { codes: &'a [i8], scales: &'a [f32], sums: &'a [i16] },
+    Q8x256 {
+        /// Values over their scale, −127..=127.
+        codes: &'a [i8],
+        /// Never negative; NaN where an activation was not finite.
+        scales: &'a [f32],
+        /// Sums of codes.
+        sums: &'a [i16],
+    },
+}
+
+impl Activation {
+    /// Values per scale and values per sum; `None` for plain floats.
+    #[must_use]
+    pub const fn shape(self) -> Option<(usize, usize)> {
+        match self {
+            Self::F32 => None,
+            Self::Q8x32 => Some((32, 32)),
+            Self::Q8x256 => Some((256, 16)),
+        }
+    }
 }
 
 /// Quantises a row with one scale per `block` values and one sum per `group` values (`group` divides `block`).
-/// A block whose largest magnitude is zero or not finite gets scale = that magnitude and codes 0 for zero;
-/// a NaN or infinity in the input makes the scale NaN, so that it reaches the result.
+///
+/// In each block, with `amax` the largest magnitude: `scale = amax / 127`, and every code is
+/// `round_ties_even(value · (127 / amax))`, which is −127..=127. Two kinds of block differ:
+/// - one with a NaN or an infinity gets scale NaN and codes 0, so that the NaN reaches every result;
+/// - one so small that `127 / amax` overflows (all zeros, or `amax` below 2⁻¹²¹) gets scale 0 and codes 0.
+///
+/// Whole blocks of `values` are quantised; `codes`, `scales` and `sums` must have room for them.
 pub fn quantize_row(
     values: &[f32],
     block: usize,
@@ -36,16 +67,21 @@ pub fn quantize_row(
     scales: &mut [f32],
     sums: &mut [i16],
 ) {
-    for (b, chunk) in values.chunks_exact(block).enumerate() {
-        let amax = chunk.iter().fold(0f32, |m, v| if v.is_nan() { f32::NAN } else { m.max(v.abs()) });
-        let finite = amax.is_finite();
-        let inverse = if amax > 0.0 && finite { 127.0 / amax } else { 0.0 };
-        scales[b] = if finite { amax / 127.0 } else { f32::NAN };
-        let out = &mut codes[b * block..][..block];
-        for (c, v) in out.iter_mut().zip(chunk) {
-            *c = if finite { (v * inverse).round_ties_even() as i8 } else { 0 };
+    let rows = values.chunks_exact(block).zip(codes.chunks_exact_mut(block)).zip(scales);
+    for (((values, codes), scale), sums) in rows.zip(sums.chunks_exact_mut(block / group)) {
+        let finite = values.iter().all(|v| v.is_finite());
+        let amax = values.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let inverse = 127.0 / amax;
+        let usable = finite && inverse.is_finite();
+        *scale = match (finite, usable) {
+            (false, _) => f32::NAN,
+            (true, false) => 0.0,
+            (true, true) => amax / 127.0,
+        };
+        for (c, v) in codes.iter_mut().zip(values) {
+            *c = if usable { (v * inverse).round_ties_even() as i8 } else { 0 };
         }
-        for (s, g) in sums[b * block / group..].iter_mut().zip(out.chunks_exact(group)) {
+        for (s, g) in sums.iter_mut().zip(codes.chunks_exact(group)) {
             *s = g.iter().map(|&c| i16::from(c)).sum();
         }
     }

@@ -1,26 +1,23 @@
 //! `F32`: little-endian IEEE single precision.
 
-use crate::{Activation, ErrorBudget, Format, Row, dot_f32};
+use crate::layout::float::{self, Float};
+use crate::{Activation, ErrorBudget, Format};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-fn values(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
-    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b))
-}
+/// The value as it lies in the file.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Single([u8; 4]);
+const _: () = assert!(size_of::<Single>() == 4);
 
-fn dequantize(bytes: &[u8], out: &mut [f32]) {
-    for (o, v) in out.iter_mut().zip(values(bytes)) {
-        *o = v;
+impl Float for Single {
+    fn decode(self) -> f32 {
+        f32::from_le_bytes(self.0)
     }
-}
 
-fn quantize(input: &[f32], out: &mut [u8]) {
-    for (o, v) in out.as_chunks_mut::<4>().0.iter_mut().zip(input) {
-        *o = v.to_le_bytes();
+    fn encode(value: f32) -> Self {
+        Self(value.to_le_bytes())
     }
-}
-
-fn vec_dot(bytes: &[u8], row: Row<'_>) -> f32 {
-    let Row::F32(x) = row else { unreachable!("F32 takes f32 activations") };
-    dot_f32(values(bytes), x)
 }
 
 /// Single precision floats.
@@ -30,8 +27,8 @@ pub static F32: Format = Format {
     block_len: 1,
     block_bytes: 4,
     activation: Activation::F32,
-    dequantize,
-    quantize: Some(quantize),
-    vec_dot,
-    budget: ErrorBudget { rmse: 0.0, dot: 1e-6 },
+    dequantize: float::dequantize::<Single>,
+    quantize: Some(float::quantize::<Single>),
+    vec_dot: float::vec_dot::<Single>,
+    budget: ErrorBudget { rmse: 0.0, dot: 1e-7 },
 };

@@ -2,53 +2,43 @@
 //!
 //! ```text
 //! byte   0 1      2 .. 33
-//!        d: f16   qs: 32 × i8          w = d · qs
+//!        d: f16   qs: 32 × i8
+//!
+//! w = d · qs
 //! ```
+//!
+//! Kernels: `Q8x32`, groups of 32, `d_w = d`, no minimum; codes are `qs`, signed (zero point 0). Quantisers write
+//! −127..=127, but a file may hold −128.
 
-use crate::{Activation, ErrorBudget, Format, Row};
-use half::f16;
+use crate::layout::grouped::{self, Group, Grouped};
+use crate::layout::{F16, quantize_blocks};
+use crate::search::{amax, inverse};
+use crate::{Activation, ErrorBudget, Format};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The block as it lies in the file.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Block {
-    d: [u8; 2],
+    d: F16,
     qs: [i8; 32],
 }
 const _: () = assert!(size_of::<Block>() == 34);
 
-fn split(block: &[u8; 34]) -> (f32, &[u8]) {
-    (f16::from_le_bytes([block[0], block[1]]).to_f32(), &block[2..])
+impl Grouped<32> for Block {
+    fn group(&self, _: usize) -> Group<32> {
+        Group { d: self.d.get(), m: None, codes: self.qs }
+    }
 }
 
-fn dequantize(bytes: &[u8], out: &mut [f32]) {
-    for (block, out) in bytes.as_chunks::<34>().0.iter().zip(out.chunks_exact_mut(32)) {
-        let (d, qs) = split(block);
-        for (o, q) in out.iter_mut().zip(qs) {
-            *o = f32::from(*q as i8) * d;
-        }
-    }
+fn encode(values: &[f32; 32]) -> Block {
+    let d = amax(values) / 127.0;
+    let inverse = inverse(d);
+    Block { d: F16::new(d), qs: values.map(|v| (v * inverse).round() as i8) }
 }
 
 fn quantize(values: &[f32], out: &mut [u8]) {
-    for (chunk, block) in values.chunks_exact(32).zip(out.as_chunks_mut::<34>().0) {
-        let amax = chunk.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let d = amax / 127.0;
-        let inverse = if d > 0.0 { 1.0 / d } else { 0.0 };
-        block[..2].copy_from_slice(&f16::from_f32(d).to_le_bytes());
-        for (q, v) in block[2..].iter_mut().zip(chunk) {
-            *q = (v * inverse).round() as i8 as u8;
-        }
-    }
-}
-
-fn vec_dot(bytes: &[u8], row: Row<'_>) -> f32 {
-    let Row::Q8x32 { codes, scales, .. } = row else { unreachable!("Q8_0 takes Q8x32 activations") };
-    let blocks = bytes.as_chunks::<34>().0.iter().zip(codes.chunks_exact(32)).zip(scales);
-    blocks.fold(0f32, |acc, ((block, a), d_a)| {
-        let (d, qs) = split(block);
-        let dot: i32 = qs.iter().zip(a).map(|(&q, &a)| i32::from(q as i8) * i32::from(a)).sum();
-        (d * d_a).mul_add(dot as f32, acc)
-    })
+    quantize_blocks(values, out, encode);
 }
 
 /// Eight bits with one scale per 32 values.
@@ -58,8 +48,8 @@ pub static Q8_0: Format = Format {
     block_len: 32,
     block_bytes: 34,
     activation: Activation::Q8x32,
-    dequantize,
+    dequantize: grouped::dequantize::<Block, 32>,
     quantize: Some(quantize),
-    vec_dot,
-    budget: ErrorBudget { rmse: 0.008, dot: 0.01 },
+    vec_dot: grouped::vec_dot::<Block, 32>,
+    budget: ErrorBudget { rmse: 0.0058, dot: 0.003 },
 };
