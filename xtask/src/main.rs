@@ -1,3 +1,39 @@
 //! Project chores. `cargo xtask help` lists them.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its terminal")]
 
-fn main() {}
+mod checks;
+mod fetch;
+mod tidy;
+mod workspace;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Smelt's project chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// All that a change must pass on any machine: tidy, fetch, then every test.
+    Test,
+    /// What the continuous integration runs: formatting, clippy and docs with warnings denied, then `test`.
+    Ci,
+    /// Check the rules that the compiler does not know: crate edges, file sizes, registrations, texts.
+    Tidy,
+    /// Get the real models, vocabularies and templates that tests read, into target/fetched.
+    Fetch,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().chore {
+        Chore::Test => checks::test(),
+        Chore::Ci => checks::ci(),
+        Chore::Tidy => tidy::run(),
+        Chore::Fetch => fetch::run(),
+    }
+}

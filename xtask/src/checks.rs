@@ -1,0 +1,40 @@
+//! `test` and `ci`: the commands that a change must pass.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::{fetch, tidy, workspace};
+
+/// Everything that a change must pass on any machine.
+pub(crate) fn test() -> Result<()> {
+    let start = Instant::now();
+    step("tidy", tidy::run)?;
+    step("fetch", fetch::run)?;
+    step("test", || workspace::run(workspace::cargo().args(["test", "--workspace"])))?;
+    eprintln!("all passed in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Formatting, lints and docs with warnings denied, then [`test`].
+pub(crate) fn ci() -> Result<()> {
+    step("format", || workspace::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
+    step("clippy", || {
+        let flags = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        workspace::run(workspace::cargo().args(flags))
+    })?;
+    step("docs", || {
+        let flags = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+        workspace::run(workspace::cargo().args(flags).env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    test()
+}
+
+/// Runs one step and says how long it took, so that a slow one is seen.
+fn step(name: &str, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    eprintln!("xtask: {name}");
+    let start = Instant::now();
+    run()?;
+    eprintln!("xtask: {name} passed in {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
