@@ -2,5 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap in a helper fails the test, as it should")]
 
+mod malformed;
 mod raw;
 mod shrink;
+mod split;

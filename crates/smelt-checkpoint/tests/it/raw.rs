@@ -4,8 +4,17 @@
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Raw(pub Vec<u8>);
 
+/// Value types used here.
+pub(crate) const U16: u32 = 2;
+pub(crate) const U32: u32 = 4;
+pub(crate) const I32: u32 = 5;
+pub(crate) const BOOL: u32 = 7;
+pub(crate) const STRING: u32 = 8;
+pub(crate) const ARRAY: u32 = 9;
+
 /// Tensor types used here.
 pub(crate) const F32: u32 = 0;
+pub(crate) const Q8_0: u32 = 8;
 
 impl Raw {
     /// Magic, version 3 and the counts.
@@ -29,6 +38,11 @@ impl Raw {
     /// A length and bytes.
     pub(crate) fn string(self, text: impl AsRef<[u8]>) -> Self {
         self.u64(text.as_ref().len() as u64).bytes(text.as_ref())
+    }
+
+    /// A key with the bytes of its value.
+    pub(crate) fn pair(self, key: &str, value_type: u32, value: &[u8]) -> Self {
+        self.string(key).u32(value_type).bytes(value)
     }
 
     /// An entry of the tensor table.
