@@ -72,6 +72,24 @@ pub enum Error {
     /// An integer does not fit the type that its meaning asks for.
     #[error("{}: key \"{key}\" must be {expected}, but {found} does not fit", file.display())]
     KeyRange { file: PathBuf, key: String, expected: &'static str, found: i128 },
+
+    /// A key or a tensor that no reader would take was to be written.
+    #[error("cannot write this model: {place}: {problem}")]
+    Unwritable { place: Place, problem: Box<Problem> },
+
+    /// Tensor data came in another order than the tensors were planned in.
+    #[error(
+        "cannot write this model: data of tensor \"{found}\" came when it was the turn of \"{expected}\""
+    )]
+    WriteOrder { found: String, expected: String },
+
+    /// A tensor's data is shorter or longer than its shape asks for.
+    #[error("cannot write this model: tensor \"{name}\" takes {expected} bytes, not {found}")]
+    WriteLength { name: String, expected: usize, found: usize },
+
+    /// The stream that a model is written to failed.
+    #[error("cannot write the model: {source}; is the disk full?")]
+    Write { source: std::io::Error },
 }
 
 /// The part of the file that a problem is in.
@@ -157,7 +175,7 @@ pub enum Problem {
     #[error("the alignment must be a power of two, not {found}")]
     Alignment { found: u32 },
     #[error("{found} dimensions; GGUF allows at most {limit}")]
-    Dimensions { found: u32, limit: u32 },
+    Dimensions { found: usize, limit: u32 },
     #[error("dimension {index} is {found}; it must be between 1 and 2^63-1")]
     Dimension { index: usize, found: u64 },
     #[error("the shape {shape:?} has more values or bytes than 63 bits can count")]

@@ -14,8 +14,10 @@ mod mmap;
 mod parse;
 mod split;
 mod value;
+mod writer;
 
 pub use checkpoint::{Checkpoint, Tensor, TensorBytes, TensorInfo};
 pub use error::{Error, Place, Problem};
 pub use metadata::Metadata;
 pub use value::{Array, Value};
+pub use writer::{GgufWriter, TensorWriter};

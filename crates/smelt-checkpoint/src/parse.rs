@@ -107,17 +107,10 @@ fn pairs(cursor: &mut Cursor<'_>, count: u64) -> Result<IndexMap<String, Value>,
         let at = cursor.pos;
         let key = cursor.name("key", MAX_KEY)?;
         cursor.place = Place::Key(key.clone());
-        let value_at = cursor.pos + 4;
+        let value_at = cursor.pos;
         let value = cursor.value()?;
         if key == ALIGNMENT_KEY {
-            match &value {
-                Value::U32(alignment) if alignment.is_power_of_two() => {}
-                &Value::U32(found) => return Err(cursor.flaw(value_at, Problem::Alignment { found })),
-                other => {
-                    let found = value::type_name(other.type_id());
-                    return Err(cursor.flaw(value_at - 4, Problem::AlignmentType { found }));
-                }
-            }
+            check_alignment(&value).map_err(|problem| cursor.flaw(value_at, problem))?;
         }
         if pairs.insert(key, value).is_some() {
             return Err(cursor.flaw(at, Problem::Duplicate));
@@ -169,41 +162,60 @@ fn shape_and_type(cursor: &mut Cursor<'_>) -> Result<(&'static Format, Vec<usize
     let at = cursor.pos;
     let n_dims = cursor.u32("the number of dimensions")?;
     if n_dims > MAX_DIMS {
-        return Err(cursor.flaw(at, Problem::Dimensions { found: n_dims, limit: MAX_DIMS }));
+        return Err(cursor.flaw(at, Problem::Dimensions { found: n_dims as usize, limit: MAX_DIMS }));
     }
-    let mut dims = Vec::new();
-    for index in 0..n_dims as usize {
-        let at = cursor.pos;
-        let found = cursor.u64("a dimension")?;
-        if found == 0 || i64::try_from(found).is_err() || usize::try_from(found).is_err() {
-            return Err(cursor.flaw(at, Problem::Dimension { index, found }));
-        }
-        dims.push(found);
-    }
+    let dims_at = cursor.pos;
+    let dims: Vec<u64> = (0..n_dims).map(|_| cursor.u64("a dimension")).collect::<Result<_, _>>()?;
     let type_at = cursor.pos;
     let id = cursor.u32("the tensor type")?;
     let Some(format) = smelt_quant::by_ggml_type(id) else {
         return Err(cursor.flaw(type_at, Problem::TensorType { id }));
     };
+    let (shape, byte_len) = layout(format, &dims).map_err(|problem| cursor.flaw(dims_at, problem))?;
+    Ok((format, shape, byte_len))
+}
+
+/// The shape and the byte length of a tensor. Neither its values nor its bytes overflow 63 bits.
+pub(crate) fn layout(format: &Format, dims: &[u64]) -> Result<(Vec<usize>, usize), Problem> {
+    if dims.len() > MAX_DIMS as usize {
+        return Err(Problem::Dimensions { found: dims.len(), limit: MAX_DIMS });
+    }
+    for (index, &found) in dims.iter().enumerate() {
+        if found == 0 || i64::try_from(found).is_err() {
+            return Err(Problem::Dimension { index, found });
+        }
+    }
     let row = dims.first().copied().unwrap_or(1);
     if !row.is_multiple_of(format.block_len as u64) {
-        let problem = Problem::RowLength { found: row, format: format.name, block_len: format.block_len };
-        return Err(cursor.flaw(at + 4, problem));
+        return Err(Problem::RowLength { found: row, format: format.name, block_len: format.block_len });
     }
-    match sizes(format, &dims) {
-        Some((shape, byte_len)) => Ok((format, shape, byte_len)),
-        None => Err(cursor.flaw(at + 4, Problem::Size { shape: dims })),
+    let sizes = || {
+        let shape: Vec<usize> = dims.iter().map(|&d| usize::try_from(d).ok()).collect::<Option<_>>()?;
+        let values = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+        let byte_len = format.row_bytes(values)?;
+        i64::try_from(values).ok()?;
+        i64::try_from(byte_len).ok()?;
+        Some((shape, byte_len))
+    };
+    sizes().ok_or_else(|| Problem::Size { shape: dims.to_vec() })
+}
+
+/// Whether a key or a tensor name has a length that the format allows.
+pub(crate) fn check_name(what: &'static str, len: u64, limit: u64) -> Result<(), Problem> {
+    match len {
+        0 => Err(Problem::EmptyName { what }),
+        len if len > limit => Err(Problem::LongName { what, len, limit }),
+        _ => Ok(()),
     }
 }
 
-/// The shape and the byte length, unless the values or the bytes overflow 63 bits.
-fn sizes(format: &Format, dims: &[u64]) -> Option<(Vec<usize>, usize)> {
-    let shape: Vec<usize> = dims.iter().map(|&d| usize::try_from(d).ok()).collect::<Option<_>>()?;
-    let values = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-    let byte_len = format.row_bytes(values)?;
-    i64::try_from(values).ok()?;
-    i64::try_from(byte_len).ok()?;
-    Some((shape, byte_len))
+/// Whether the value of [`ALIGNMENT_KEY`] is one.
+pub(crate) fn check_alignment(value: &Value) -> Result<(), Problem> {
+    match *value {
+        Value::U32(alignment) if alignment.is_power_of_two() => Ok(()),
+        Value::U32(found) => Err(Problem::Alignment { found }),
+        ref other => Err(Problem::AlignmentType { found: value::type_name(other.type_id()) }),
+    }
 }
 
 /// A position in the file; `place` is what errors call it.
@@ -258,12 +270,7 @@ impl<'a> Cursor<'a> {
     fn name(&mut self, what: &'static str, limit: u64) -> Result<String, Flaw> {
         let at = self.pos;
         let len = self.u64("the length of a name")?;
-        if len == 0 {
-            return Err(self.flaw(at, Problem::EmptyName { what }));
-        }
-        if len > limit {
-            return Err(self.flaw(at, Problem::LongName { what, len, limit }));
-        }
+        check_name(what, len, limit).map_err(|problem| self.flaw(at, problem))?;
         self.text(len, what)
     }
 

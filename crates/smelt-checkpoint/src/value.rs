@@ -150,6 +150,30 @@ impl Array {
     }
 }
 
+macro_rules! from_rust {
+    ($($variant:ident $scalar:ty),*) => {$(
+        impl From<$scalar> for Value {
+            fn from(value: $scalar) -> Self {
+                Self::$variant(value)
+            }
+        }
+
+        impl From<Vec<$scalar>> for Value {
+            fn from(values: Vec<$scalar>) -> Self {
+                Self::Array(Array::$variant(values))
+            }
+        }
+    )*};
+}
+
+from_rust!(U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, F32 f32, Bool bool, String String, U64 u64, I64 i64, F64 f64);
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::String(value.to_owned())
+    }
+}
+
 /// The name of a GGUF type id.
 pub(crate) fn type_name(id: u32) -> &'static str {
     const NAMES: [&str; 13] =

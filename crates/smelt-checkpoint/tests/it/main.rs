@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap in a helper fails the test, as it should")]
 
 mod malformed;
+mod metadata;
 mod raw;
 mod shrink;
 mod split;
+mod writer;
