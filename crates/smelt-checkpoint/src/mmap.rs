@@ -233,3 +233,42 @@ mod guard {
         }
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Dies. Run by the test below, in a process of its own.
+    #[test]
+    #[ignore = "ends the process"]
+    fn a_fault_of_somebody_else() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let ours = Map::open(file.path()).unwrap();
+        // SAFETY: a map of our own file, whose loss of bytes is the point.
+        let foreign = unsafe { Mmap::map(&file).unwrap() };
+        file.as_file().set_len(0).unwrap();
+        assert_eq!(ours.bytes()[0], 0);
+        assert_eq!(std::hint::black_box(&foreign)[0], 0, "not reached");
+    }
+
+    #[test]
+    fn a_fault_outside_our_maps_still_ends_the_process() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "mmap::tests::a_fault_of_somebody_else"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+    }
+
+    #[test]
+    fn an_empty_file_is_an_empty_map() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let map = Map::open(file.path()).unwrap();
+        assert!(map.bytes().is_empty());
+        assert_eq!(map.check().unwrap(), Health::Intact);
+    }
+}
