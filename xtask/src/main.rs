@@ -3,6 +3,7 @@
 
 mod checks;
 mod fetch;
+mod peers;
 mod tidy;
 mod workspace;
 
@@ -27,6 +28,8 @@ enum Chore {
     Tidy,
     /// Get the real models, vocabularies and templates that tests read, into target/fetched.
     Fetch,
+    /// Run Smelt beside llama.cpp on this machine: speed, perplexity, start-up, memory.
+    BenchPeers(peers::Arguments),
 }
 
 fn main() -> Result<()> {
@@ -35,5 +38,6 @@ fn main() -> Result<()> {
         Chore::Ci => checks::ci(),
         Chore::Tidy => tidy::run(),
         Chore::Fetch => fetch::run(),
+        Chore::BenchPeers(arguments) => peers::run(&arguments),
     }
 }
