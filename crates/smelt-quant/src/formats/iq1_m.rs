@@ -5,8 +5,8 @@
 //!        qs        qh         scales: 4 × u16
 //!
 //! d: f16, whose bits 4k .. 4k + 3 are bits 12-15 of scales[k]
-//! values 8i .. 8i + 8: with h = nibble i % 2 of qh[i / 2], trits codebooks::IQ1[qs[i] + 256 · (h & 7)]; shift −1/8 if bit 3
-//! of h is set, else +1/8
+//! values 8i .. 8i + 8: with h = nibble i % 2 of qh[i / 2], trits codebooks::IQ1[qs[i] + 256 · (h & 7)]; shift −1/8
+//! if bit 3 of h is set, else +1/8
 //! values 16g .. 16g + 16: scale scales[g / 4] >> 3 · (g % 4) & 7
 //! w = d · (2 · scale + 1) · (trit + shift)
 //! ```

@@ -4,7 +4,8 @@
 //! byte   0 1      2 .. 33   34 .. 65   66 .. 73   74 .. 81
 //!        d: f16   qs        signs      qh         scales: scale g in nibble g % 2 of byte g / 2
 //!
-//! values 8i .. 8i + 8: magnitudes codebooks::IQ2_S[qs[i] + 256 · crumb i % 4 of qh[i / 4]], signs[i], bit set = negative
+//! values 8i .. 8i + 8: magnitudes codebooks::IQ2_S[qs[i] + 256 · crumb i % 4 of qh[i / 4]], signs[i], bit set =
+//! negative
 //! w = d / 8 · (2 · scale + 1) · (± magnitude)
 //! ```
 //!

@@ -4,8 +4,9 @@
 //! byte   0 1      2 .. 65   66 + 4g .. 69 + 4g        g = 0..8
 //!        d: f16   qs        signs and scale: u32
 //!
-//! qs[j] gives the magnitudes codebooks::IQ3_XXS[qs[j]] of values 4j .. 4j + 4; word g gives values 32g + 8k .. 32g + 8k + 8
-//! the signs codebooks::even_signs(word >> 7k & 127), bit set = negative, and its scale is word >> 28
+//! values 4j .. 4j + 4: magnitudes codebooks::IQ3_XXS[qs[j]]
+//! values 32g + 8k .. 32g + 8k + 8: signs codebooks::even_signs(word g >> 7k & 127), bit set = negative
+//! values 32g .. 32g + 32: scale word g >> 28
 //! w = d / 4 · (2 · scale + 1) · (± magnitude)
 //! ```
 //!

@@ -13,7 +13,7 @@ use crate::codebooks::IQ4;
 use crate::layout::bits::{nibbles, pack_nibbles};
 use crate::layout::grouped::{self, Group, Grouped};
 use crate::layout::{F16, quantize_blocks};
-use crate::search::{inverse, nearest_level, weighted_scale};
+use crate::search::IQ4_LEVELS;
 use crate::{Activation, ErrorBudget, Format};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -34,10 +34,8 @@ impl Grouped<32> for Block {
 }
 
 fn encode(values: &[f32; 32]) -> Block {
-    let d = weighted_scale(&IQ4, values);
-    let inverse = inverse(d);
-    let codes = values.map(|v| nearest_level(&IQ4, inverse * v));
-    Block { d: F16::new(d), qs: pack_nibbles(&codes) }
+    let d = IQ4_LEVELS.scale(values);
+    Block { d: F16::new(d), qs: pack_nibbles(&IQ4_LEVELS.codes(values, d)) }
 }
 
 fn quantize(values: &[f32], out: &mut [u8]) {

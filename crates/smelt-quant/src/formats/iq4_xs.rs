@@ -16,7 +16,7 @@ use crate::codebooks::IQ4;
 use crate::layout::bits::{nibbles, pack_nibbles};
 use crate::layout::super_block::{self, SuperBlock, Unpacked, per_16};
 use crate::layout::{F16, quantize_blocks};
-use crate::search::{inverse, nearest, nearest_level, peak, weighted_scale};
+use crate::search::{IQ4_LEVELS, inverse, nearest, peak};
 use crate::{Activation, ErrorBudget, Format};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -49,13 +49,13 @@ impl SuperBlock for Block {
 
 fn encode(values: &[f32; 256]) -> Block {
     let groups: [&[f32; 32]; 8] = std::array::from_fn(|g| &values.as_chunks().0[g]);
-    let scales = groups.map(|x| weighted_scale(&IQ4, x));
+    let scales = groups.map(|x| IQ4_LEVELS.scale(x));
     let d = peak(&scales) / -32.0;
     let whole = scales.map(|s| nearest(inverse(d) * s).clamp(-32, 31));
     let d = F16::new(d);
     let qs = std::array::from_fn(|g| {
-        let inverse = inverse(d.get() * whole[g] as f32);
-        pack_nibbles(&groups[g].map(|v| nearest_level(&IQ4, inverse * v)))
+        let scale = d.get() * whole[g] as f32;
+        pack_nibbles(&IQ4_LEVELS.codes(groups[g], scale))
     });
     let biased = whole.map(|s| (s + 32) as u8);
     let high = biased.iter().rev().fold(0u16, |bits, s| bits << 2 | u16::from(s >> 4));

@@ -19,7 +19,7 @@ use crate::codebooks::E2M1_DOUBLED;
 use crate::layout::bits::{nibbles, pack_nibbles};
 use crate::layout::grouped::{self, Group, Grouped};
 use crate::layout::quantize_blocks;
-use crate::search::{amax, nearest_e2m1};
+use crate::search::{amax, nearest, nearest_e2m1};
 use crate::{Activation, ErrorBudget, Format};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -45,10 +45,16 @@ fn half_scale(bits: u8) -> f32 {
     }
 }
 
-/// The UE4M3 float nearest to `scale`, at most 448. Halves ascend with their bits, so a search will do.
+/// The UE4M3 float nearest to `scale`, at most 448; ties to even.
 fn nearest_scale(scale: f32) -> u8 {
-    let half = scale / 2.0;
-    (0..0x7e).find(|&bits| half < (half_scale(bits) + half_scale(bits + 1)) / 2.0).unwrap_or(0x7e)
+    const SMALLEST_NORMAL: f32 = 1.0 / 64.0;
+    if scale < SMALLEST_NORMAL {
+        return nearest(scale * 512.0) as u8;
+    }
+    // Rounds the mantissa to its upper three bits, then moves the exponent's bias from 127 to 7.
+    let bits = scale.min(448.0).to_bits();
+    let rounded = (bits + 0x7_ffff + (bits >> 20 & 1)) >> 20;
+    (rounded - (120 << 3)) as u8
 }
 
 impl Grouped<16> for Block {

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! byte   0 1      2 .. 5                         6 .. 21
-//!        d: f16   qh: bit j = bit 4 of value j   qs: value j in the low nibble of byte j, value j + 16 in its high nibble
+//!        d: f16   qh: bit j = bit 4 of value j   qs
 //!
+//! qs: value j, bits 0-3, in the low nibble of byte j, value j + 16 in its high nibble
 //! w = d · (q − 16)
 //! ```
 //!

@@ -50,10 +50,9 @@ fn encode(values: &[f32; 256]) -> Block {
         (*scale, *codes) = sweep(x, 32);
     }
     let top = peak(&scales);
-    let d = if top.abs() < TINY { 0.0 } else { top / -128.0 };
-    let inverse = inverse(d);
-    let scales = scales.map(|s| nearest(inverse * s).clamp(-128, 127) as i8);
-    let d = F16::new(d);
+    let factor = if top.abs() < TINY { 0.0 } else { -128.0 / top };
+    let scales = scales.map(|s| nearest(factor * s).clamp(-128, 127) as i8);
+    let d = F16::new(inverse(factor));
     for ((x, &scale), codes) in groups().zip(&scales).zip(codes.as_chunks_mut::<16>().0) {
         let scale = d.get() * f32::from(scale);
         if scale != 0.0 {

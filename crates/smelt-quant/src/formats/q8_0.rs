@@ -34,7 +34,7 @@ impl Grouped<32> for Block {
 fn encode(values: &[f32; 32]) -> Block {
     let d = amax(values) / 127.0;
     let inverse = inverse(d);
-    Block { d: F16::new(d), qs: values.map(|v| (v * inverse).round() as i8) }
+    Block { d: F16::new(d), qs: values.map(|v| (v * inverse).round().clamp(-127.0, 127.0) as i8) }
 }
 
 fn quantize(values: &[f32], out: &mut [u8]) {

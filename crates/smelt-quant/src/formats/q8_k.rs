@@ -7,12 +7,14 @@
 //! w = d · qs
 //! ```
 //!
-//! The sums follow from `qs`, so reading ignores them. Kernels: `Q8x256`, one group, `d_w = d`, `scale_g = 1`, no minima;
-//! codes are `qs`, signed (zero point 0). Quantisers write −127..=127, but a file may hold −128.
+//! The sums follow from `qs`, so reading ignores them.
+//!
+//! Kernels: `Q8x256`, one group, `d_w = d`, `scale_g = 1`, no minima; codes are `qs`, signed (zero point 0). Quantisers
+//! write −127..=127, but a file may hold −128.
 
 use crate::layout::quantize_blocks;
 use crate::layout::super_block::{self, SuperBlock, Unpacked};
-use crate::search::{inverse, nearest, peak};
+use crate::search::{inverse, nearest, peak, ratio};
 use crate::{Activation, ErrorBudget, Format};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -33,9 +35,9 @@ impl SuperBlock for Block {
 }
 
 fn encode(values: &[f32; 256]) -> Block {
-    let d = peak(values) / -127.0;
-    let inverse = inverse(d);
-    let qs = values.map(|v| nearest(inverse * v).clamp(-127, 127) as i8);
+    let scale = ratio(-127.0, peak(values));
+    let d = inverse(scale);
+    let qs = values.map(|v| nearest(scale * v).clamp(-127, 127) as i8);
     let sum = |g: usize| qs[16 * g..][..16].iter().map(|&q| i16::from(q)).sum::<i16>();
     Block { d: d.to_le_bytes(), qs, bsums: std::array::from_fn(|g| sum(g).to_le_bytes()) }
 }

@@ -8,8 +8,8 @@
 //! w = d · (q − 1)
 //! ```
 //!
-//! Kernels: `Q8x256`, one group, `d_w = d`, `scale_g = 1`, no minima; codes are `q − 1` (zero point 1). Quantisers write
-//! −1..=1, but a file may hold 2.
+//! Kernels: `Q8x256`, one group, `d_w = d`, `scale_g = 1`, no minima; codes are `q − 1` (zero point 1). Quantisers
+//! write −1..=1, but a file may hold 2.
 
 use crate::layout::bits::{crumbs_256, pack_crumbs_256};
 use crate::layout::super_block::{self, SuperBlock, Unpacked};

@@ -33,13 +33,16 @@ pub(crate) struct AffineSuperBlock {
 struct Line {
     scale: f32,
     min: f32,
-    /// Codes are `nearest(inverse · (x − low))`.
-    inverse: f32,
+    codes: [u8; 32],
 }
 
 impl Affine {
-    fn code(&self, x: f32, low: f32, inverse: f32) -> i32 {
-        nearest(inverse * (x - low)).clamp(0, self.max_code)
+    fn codes(&self, x: &[f32], low: f32, inverse: f32) -> [u8; 32] {
+        let mut codes = [0; 32];
+        for (code, x) in codes.iter_mut().zip(x) {
+            *code = nearest(inverse * (x - low)).clamp(0, self.max_code) as u8;
+        }
+        codes
     }
 
     fn weights(&self, x: &[f32], weights: &mut [f32]) {
@@ -52,34 +55,13 @@ impl Affine {
         }
     }
 
-    fn error(&self, x: &[f32], w: &[f32], low: f32, line: Line) -> f32 {
-        let term = |(&x, &w): (&f32, &f32)| {
-            let diff = line.scale * self.code(x, low, line.inverse) as f32 + line.min - x;
-            w * if self.absolute { diff.abs() } else { diff * diff }
-        };
-        x.iter().zip(w).map(term).sum()
-    }
-
-    /// The least-squares line for the codes that `inverse` gives, if there is one.
-    fn fit(&self, x: &[f32], w: &[f32], low: f32, inverse: f32) -> Option<Line> {
-        let (mut sw, mut sx, mut sl, mut sll, mut sxl) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        for (&x, &w) in x.iter().zip(w) {
-            let l = self.code(x, low, inverse) as f32;
-            sw += w;
-            sx += w * x;
-            sl += w * l;
-            sll += w * l * l;
-            sxl += w * l * x;
+    fn error(&self, x: &[f32], w: &[f32], line: &Line) -> f32 {
+        let mut error = 0.0;
+        for ((&x, &w), &code) in x.iter().zip(w).zip(&line.codes) {
+            let diff = line.scale * f32::from(code) + line.min - x;
+            error += w * if self.absolute { diff.abs() } else { diff * diff };
         }
-        let det: f32 = sw * sll - sl * sl;
-        if det <= 0.0 || det.is_nan() {
-            return None;
-        }
-        let min = (sll * sx - sl * sxl) / det;
-        Some(match min > 0.0 {
-            true => Line { scale: sxl / sll, min: 0.0, inverse },
-            false => Line { scale: (sw * sxl - sx * sl) / det, min, inverse },
-        })
+        error
     }
 
     /// Scale, negated minimum and codes of one group.
@@ -93,21 +75,20 @@ impl Affine {
             codes.fill(0);
             return (0.0, -low);
         }
-        let range = high - low;
-        let inverse = self.max_code as f32 / range;
-        let mut best = Line { scale: 1.0 / inverse, min: low, inverse };
-        let mut best_error = self.error(x, weights, low, best);
+        let inverse = self.max_code as f32 / (high - low);
+        let mut best = Line { scale: 1.0 / inverse, min: low, codes: self.codes(x, low, inverse) };
+        let mut best_error = self.error(x, weights, &best);
         for step in 0..=self.steps {
-            let inverse = (0.1 * (self.first_tenth + step) as f32 + self.max_code as f32) / range;
-            let Some(line) = self.fit(x, weights, low, inverse) else { continue };
-            let error = self.error(x, weights, low, line);
+            // Each attempt starts from the best minimum so far.
+            let levels = 0.1 * (self.first_tenth + step) as f32 + self.max_code as f32;
+            let codes = self.codes(x, best.min, levels / (high - best.min));
+            let Some(line) = fit(x, weights, codes) else { continue };
+            let error = self.error(x, weights, &line);
             if error < best_error {
                 (best, best_error) = (line, error);
             }
         }
-        for (code, &x) in codes.iter_mut().zip(x) {
-            *code = self.code(x, low, best.inverse) as u8;
-        }
+        codes.copy_from_slice(&best.codes[..codes.len()]);
         (best.scale, -best.min)
     }
 
@@ -140,4 +121,26 @@ impl Affine {
         let whole = parts.map(|v| nearest(inverse * v).clamp(0, self.max_scale) as u8);
         (F16::new(top / self.max_scale as f32), whole)
     }
+}
+
+/// The weighted least-squares line for given codes, if there is one.
+fn fit(x: &[f32], w: &[f32], codes: [u8; 32]) -> Option<Line> {
+    let (mut sw, mut sx, mut sl, mut sll, mut sxl) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for ((&x, &w), &code) in x.iter().zip(w).zip(&codes) {
+        let l = f32::from(code);
+        sw += w;
+        sx += w * x;
+        sl += w * l;
+        sll += w * l * l;
+        sxl += w * l * x;
+    }
+    let det: f32 = sw * sll - sl * sl;
+    if det <= 0.0 || det.is_nan() {
+        return None;
+    }
+    let min = (sll * sx - sl * sxl) / det;
+    Some(match min > 0.0 {
+        true => Line { scale: sxl / sll, min: 0.0, codes },
+        false => Line { scale: (sw * sxl - sx * sl) / det, min, codes },
+    })
 }

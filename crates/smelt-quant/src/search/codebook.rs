@@ -1,41 +1,74 @@
 //! Codes that are indices into a table of levels.
 
 use super::{TINY, inverse, peak};
-use crate::codebooks::E2M1_DOUBLED;
+use crate::codebooks::{E2M1_DOUBLED, IQ4};
 
-/// The index of the level nearest to `x`; `levels` ascend. A tie takes the upper level.
-pub(crate) fn nearest_level(levels: &[i8; 16], x: f32) -> u8 {
-    levels.windows(2).filter(|pair| x + x >= f32::from(pair[0]) + f32::from(pair[1])).count() as u8
+/// Sixteen ascending levels, ready to search.
+pub(crate) struct Levels {
+    values: [f32; 16],
+    midpoints: [f32; 15],
 }
 
-/// The scale `d` for `x ≈ d · levels[code]`, by trying fifteen that map the peak to around the first level.
-pub(crate) fn weighted_scale(levels: &[i8; 16], x: &[f32; 32]) -> f32 {
-    let max = peak(x);
-    if max.abs() < TINY {
-        return 0.0;
-    }
-    let first = f32::from(levels[0]);
-    // The negated peak first: the table is not symmetric.
-    let starts = std::iter::once(inverse(-max / first));
-    let tries = starts.chain((-7i8..=7).map(|step| (f32::from(step) + first) / max));
-    let (mut best, mut scale) = (f32::NEG_INFINITY, 0.0);
-    for inverse in tries {
-        let (mut xq, mut qq) = (0f32, 0f32);
-        for &x in x {
-            let q = f32::from(levels[usize::from(nearest_level(levels, inverse * x))]);
-            xq += x * x * q * x;
-            qq += x * x * q * q;
+/// The levels of `IQ4_NL` and `IQ4_XS`.
+pub(crate) static IQ4_LEVELS: Levels = Levels::new(&IQ4);
+
+impl Levels {
+    const fn new(levels: &[i8; 16]) -> Self {
+        let (mut values, mut midpoints) = ([0.0; 16], [0.0; 15]);
+        let mut i = 0;
+        while i < 16 {
+            values[i] = levels[i] as f32;
+            if i > 0 {
+                midpoints[i - 1] = (values[i - 1] + values[i]) / 2.0;
+            }
+            i += 1;
         }
-        if qq > 0.0 && xq * xq > best * qq {
-            scale = xq / qq;
-            best = scale * xq;
-        }
+        Self { values, midpoints }
     }
-    scale
+
+    /// The index of the level nearest to `x`; a tie takes the upper one.
+    pub(crate) fn nearest(&self, x: f32) -> u8 {
+        self.midpoints.iter().map(|&middle| u8::from(x >= middle)).sum()
+    }
+
+    /// The scale `d` for `x ≈ d · level`, weighted by the square of each value: the best of sixteen that map the peak
+    /// to around the lowest level, or the peak's negative to it (the levels are not symmetric).
+    pub(crate) fn scale(&self, x: &[f32; 32]) -> f32 {
+        let max = peak(x);
+        if max.abs() < TINY {
+            return 0.0;
+        }
+        let lowest = self.values[0];
+        let starts = std::iter::once(-lowest / max);
+        let (mut gain, mut scale) = (f32::NEG_INFINITY, 0.0);
+        for inverse in starts.chain((-7i8..=7).map(|step| (f32::from(step) + lowest) / max)) {
+            let (mut xq, mut qq) = (0f32, 0f32);
+            for &x in x {
+                let q = self.values[usize::from(self.nearest(inverse * x))];
+                xq += x * x * q * x;
+                qq += x * x * q * q;
+            }
+            if qq > 0.0 && xq * xq > gain * qq {
+                scale = xq / qq;
+                gain = scale * xq;
+            }
+        }
+        scale
+    }
+
+    /// The codes of `x ≈ d · level`.
+    pub(crate) fn codes(&self, x: &[f32; 32], d: f32) -> [u8; 32] {
+        let inverse = inverse(d);
+        x.map(|x| self.nearest(inverse * x))
+    }
 }
 
 /// The E2M1 code for which `scale · E2M1_DOUBLED[code]` is nearest to `x`; the first of equals.
 pub(crate) fn nearest_e2m1(x: f32, scale: f32) -> u8 {
     let error = |code: u8| (scale * f32::from(E2M1_DOUBLED[usize::from(code)]) - x).abs();
-    (1..16).fold(0, |best, code| if error(code) < error(best) { code } else { best })
+    let closer = |best: (u8, f32), code| {
+        let error = error(code);
+        if error < best.1 { (code, error) } else { best }
+    };
+    (1..16).fold((0, error(0)), closer).0
 }

@@ -1,4 +1,5 @@
-//! Codes `−n ..= n−1` around zero under one scale, weighted by the square of each value.
+//! Codes `−n ..= n−1` around zero under one scale, weighted by the square of each value. Where the scale is zero the
+//! codes are −n, which formats store as 0 bits.
 
 use super::{TINY, nearest, peak};
 
@@ -41,7 +42,7 @@ fn code_of(x: f32, inverse: f32, n: i32) -> i32 {
 pub(crate) fn sweep<const N: usize>(x: &[f32; N], n: i32) -> (f32, [i8; N]) {
     let max = peak(x);
     if max.abs() < TINY {
-        return (0.0, [0; N]);
+        return (0.0, [-n as i8; N]);
     }
     let attempt = |step: i32| {
         let inverse = -(n as f32 + 0.1 * step as f32) / max;
@@ -65,7 +66,7 @@ pub(crate) fn sweep<const N: usize>(x: &[f32; N], n: i32) -> (f32, [i8; N]) {
 pub(crate) fn descend<const N: usize>(x: &[f32; N], n: i32) -> (f32, [i8; N]) {
     let max = peak(x);
     if max.abs() < TINY {
-        return (0.0, [0; N]);
+        return (0.0, [-n as i8; N]);
     }
     let inverse = -(n as f32) / max;
     let mut codes = x.map(|x| code_of(x, inverse, n));

@@ -2,7 +2,7 @@
 
 use smelt_quant::activation::quantize_row;
 use smelt_quant::{Activation, Format, Row};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// SplitMix64.
 pub(crate) struct Random(pub(crate) u64);
@@ -84,19 +84,23 @@ pub(crate) fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn vector_file(format: &Format, part: &str) -> PathBuf {
-    crate_dir().join(format!("../../tests/data/quant/{}.{part}.bin", format.name))
+fn read(file: &str) -> Vec<u8> {
+    let path = crate_dir().join("../../tests/data/quant").join(file);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}; run tests/data/quant/make.py", path.display()))
 }
 
-fn read(path: &Path) -> Vec<u8> {
-    std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}; run tests/data/quant/make.py", path.display()))
+fn read_f32(file: &str) -> Vec<f32> {
+    read(file).as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
 /// The committed blocks of a format, and their values according to the `gguf` Python package.
 pub(crate) fn vectors(format: &Format) -> (Vec<u8>, Vec<f32>) {
-    let values = read(&vector_file(format, "values"));
-    let values = values.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-    (read(&vector_file(format, "blocks")), values)
+    (read(&format!("{}.blocks.bin", format.name)), read_f32(&format!("{}.values.bin", format.name)))
+}
+
+/// Committed values, and what ggml's reference quantiser of a format makes of them.
+pub(crate) fn encoded(format: &Format) -> (Vec<f32>, Vec<u8>) {
+    (read_f32("original.bin"), read(&format!("{}.encoded.bin", format.name)))
 }
 
 pub(crate) fn dequantized(format: &Format, bytes: &[u8]) -> Vec<f32> {
