@@ -1,6 +1,7 @@
 //! Rules about every text file.
 
 use super::Tree;
+use crate::workspace;
 
 /// Texts that name one machine or one registry's host. In pieces, so that this file does not hold what it looks for.
 static FORBIDDEN: &[(&str, &str)] = &[
@@ -39,4 +40,22 @@ pub(super) fn machines(tree: &Tree) -> Vec<String> {
 fn begins_word(text: &str, start: usize) -> bool {
     let before = text[..start].chars().next_back();
     !before.is_some_and(|before| before.is_alphanumeric() || "_-~".contains(before))
+}
+
+/// Links of Markdown files to other files of the tree lead somewhere.
+pub(super) fn links(tree: &Tree) -> Vec<String> {
+    let mut problems = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
+        let folder = workspace::root().join(&file.path);
+        let Some(folder) = folder.parent() else { continue };
+        for (start, _) in file.text.match_indices("](") {
+            let rest = &file.text[start + 2..];
+            let link = rest.split([')', '#', ' ', '\n']).next().unwrap_or_default();
+            if !link.is_empty() && !link.contains(':') && !folder.join(link).exists() {
+                let line = file.text[..start].matches('\n').count() + 1;
+                problems.push(format!("{}:{line}: there is no {link}", file.path));
+            }
+        }
+    }
+    problems
 }
