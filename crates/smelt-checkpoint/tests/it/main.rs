@@ -5,6 +5,8 @@
 mod malformed;
 mod metadata;
 mod raw;
+mod seeds;
+#[cfg(unix)]
 mod shrink;
 mod split;
 mod writer;
