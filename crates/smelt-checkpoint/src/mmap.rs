@@ -165,6 +165,8 @@ mod guard {
         let address = unsafe { (*info).si_addr() } as usize;
         if let Some(watch) = watching(address) {
             let page = PAGE.load(Ordering::Acquire);
+            // Before the zeros appear: another thread may read them and ask at once.
+            watch.faulted.store(true, Ordering::Release);
             // SAFETY: the page belongs to a live map of ours, which keeps its address range reserved, so MAP_FIXED
             // replaces nothing else. `errno` is put back, for the interrupted code may be about to read it.
             let mapped = unsafe {
@@ -177,7 +179,6 @@ mod guard {
                 mapped
             };
             if mapped != libc::MAP_FAILED {
-                watch.faulted.store(true, Ordering::Release);
                 return;
             }
         }
