@@ -1,0 +1,308 @@
+//! AVX2 with FMA and F16C: eight lanes, int8 dot products through 16-bit partials.
+
+use super::{Line, Op, Simd};
+use core::arch::x86_64::*;
+
+/// Proof that the CPU has AVX2, FMA and F16C.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// The token, where the CPU has the instructions.
+    #[inline]
+    pub(crate) fn new() -> Option<Self> {
+        (is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c"))
+        .then_some(Self(()))
+    }
+}
+
+/// Intrinsics on values, whose only demand is the CPU.
+macro_rules! avx2 {
+    ($e:expr) => {
+        // SAFETY: `self` is the proof that the CPU has AVX2, FMA and F16C.
+        unsafe { $e }
+    };
+}
+
+/// The address of `x[..N]`, checked.
+#[inline(always)]
+fn start<const N: usize, T>(x: &[T]) -> *const T {
+    x[..N].as_ptr()
+}
+
+/// The address of 16 bytes of a row at `offset`, checked.
+#[inline(always)]
+fn quad<const B: usize>(row: &[u8; B], offset: usize) -> *const __m128i {
+    row[offset..][..16].as_ptr().cast()
+}
+
+#[inline(always)]
+fn vector(line: &Line, v: usize) -> *const __m256i {
+    line.0[v * 8..][..8].as_ptr().cast()
+}
+
+#[inline(always)]
+fn vector_mut(line: &mut Line, v: usize) -> *mut __m256i {
+    line.0[v * 8..][..8].as_mut_ptr().cast()
+}
+
+#[inline(always)]
+fn dword<const B: usize>(row: &[u8; B], offset: usize) -> i32 {
+    i32::from_le_bytes([row[offset], row[offset + 1], row[offset + 2], row[offset + 3]])
+}
+
+#[inline(always)]
+fn word<const B: usize>(row: &[u8; B], offset: usize) -> i16 {
+    i16::from_le_bytes([row[offset], row[offset + 1]])
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const TOKENS: usize = 4;
+    const SIGNED_WIDE: bool = true;
+    const EXACT_PARTIAL: bool = false;
+
+    type I = __m256i;
+    type F = __m256;
+    /// Sixteen `i16`.
+    type P = __m256i;
+
+    #[inline(always)]
+    fn vectorize<O: Op>(self, op: O) -> O::Output {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn enter<O: Op>(s: Avx2, op: O) -> O::Output {
+            op.run(s)
+        }
+        avx2!(enter(self, op))
+    }
+
+    #[inline(always)]
+    fn splat(self, x: i32) -> Self::I {
+        avx2!(_mm256_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn load(self, line: &Line, v: usize) -> Self::I {
+        // SAFETY: the CPU has AVX2 (`self`); `vector` is 32 bytes inside a line, aligned to 32.
+        unsafe { _mm256_load_si256(vector(line, v)) }
+    }
+    #[inline(always)]
+    fn store(self, line: &mut Line, v: usize, x: Self::I) {
+        // SAFETY: the CPU has AVX2 (`self`); `vector_mut` is 32 bytes inside a line, aligned to 32.
+        unsafe { _mm256_store_si256(vector_mut(line, v), x) }
+    }
+    #[inline(always)]
+    fn and(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_and_si256(a, b))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_xor_si256(a, b))
+    }
+    #[inline(always)]
+    fn shl(self, a: Self::I, n: u32) -> Self::I {
+        avx2!(_mm256_sll_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn shr(self, a: Self::I, n: u32) -> Self::I {
+        avx2!(_mm256_srl_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn sar(self, a: Self::I, n: u32) -> Self::I {
+        avx2!(_mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_mullo_epi32(a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_max_epi32(a, b))
+    }
+    #[inline(always)]
+    fn eq_bytes(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_cmpeq_epi8(a, b))
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I {
+        // SAFETY: the CPU has AVX2 (`self`); the table is 16 readable bytes.
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, index)
+        }
+    }
+    #[inline(always)]
+    fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {
+        let lane = |d: i32| (d + N as i32) * 0x0101_0101;
+        avx2!({
+            let index = _mm_setr_epi32(lane(0), lane(4), lane(8), lane(12));
+            _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(index))
+        })
+    }
+    #[inline(always)]
+    fn quads<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> [Self::I; 4] {
+        let r = &rows[v * 8..][..8];
+        // SAFETY: the CPU has AVX2 (`self`); `quad` is 16 readable bytes.
+        unsafe {
+            // Rows r and r + 4 side by side, so that unpacking inside the 128-bit halves ends in lane order.
+            let a = _mm256_loadu2_m128i(quad(r[4], offset), quad(r[0], offset));
+            let b = _mm256_loadu2_m128i(quad(r[5], offset), quad(r[1], offset));
+            let c = _mm256_loadu2_m128i(quad(r[6], offset), quad(r[2], offset));
+            let d = _mm256_loadu2_m128i(quad(r[7], offset), quad(r[3], offset));
+            let (ab0, ab1) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            let (cd0, cd1) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+            [
+                _mm256_unpacklo_epi64(ab0, cd0),
+                _mm256_unpackhi_epi64(ab0, cd0),
+                _mm256_unpacklo_epi64(ab1, cd1),
+                _mm256_unpackhi_epi64(ab1, cd1),
+            ]
+        }
+    }
+    #[inline(always)]
+    fn dwords<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::I {
+        let r = &rows[v * 8..][..8];
+        avx2!(_mm256_setr_epi32(
+            dword(r[0], offset),
+            dword(r[1], offset),
+            dword(r[2], offset),
+            dword(r[3], offset),
+            dword(r[4], offset),
+            dword(r[5], offset),
+            dword(r[6], offset),
+            dword(r[7], offset),
+        ))
+    }
+
+    #[inline(always)]
+    fn begin(self, _: Self::I) -> Self::P {
+        avx2!(_mm256_setzero_si256())
+    }
+    #[inline(always)]
+    fn mac(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P {
+        avx2!(_mm256_add_epi16(partial, _mm256_maddubs_epi16(w, a)))
+    }
+    #[inline(always)]
+    fn mac_wide(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P {
+        avx2!({
+            // |w| · (a with w's sign): a pair is at most 2 · 128 · 127 = 32,512.
+            let w = _mm256_xor_si256(w, _mm256_set1_epi8(i8::MIN));
+            let product = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+            _mm256_add_epi16(partial, product)
+        })
+    }
+    #[inline(always)]
+    fn end(self, sum: Self::I, partial: Self::P) -> Self::I {
+        avx2!(_mm256_add_epi32(sum, _mm256_madd_epi16(partial, _mm256_set1_epi16(1))))
+    }
+    #[inline(always)]
+    fn end_scaled(self, sum: Self::I, partial: Self::P, scale: Self::I) -> Self::I {
+        avx2!(_mm256_add_epi32(sum, _mm256_madd_epi16(partial, scale)))
+    }
+    #[inline(always)]
+    fn madd(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b)))
+    }
+
+    #[inline(always)]
+    fn splat_f(self, x: f32) -> Self::F {
+        avx2!(_mm256_set1_ps(x))
+    }
+    #[inline(always)]
+    fn load_f(self, line: &Line, v: usize) -> Self::F {
+        avx2!(_mm256_castsi256_ps(self.load(line, v)))
+    }
+    #[inline(always)]
+    fn store_f(self, line: &mut Line, v: usize, x: Self::F) {
+        self.store(line, v, self.bits(x));
+    }
+    #[inline(always)]
+    fn load_slice(self, x: &[f32]) -> Self::F {
+        // SAFETY: the CPU has AVX2 (`self`); `start` is 8 readable floats.
+        unsafe { _mm256_loadu_ps(start::<8, _>(x)) }
+    }
+    #[inline(always)]
+    fn load_f32_bytes(self, x: &[u8]) -> Self::F {
+        // SAFETY: the CPU has AVX2 (`self`); `start` is 32 readable bytes.
+        unsafe { _mm256_loadu_ps(start::<32, _>(x).cast()) }
+    }
+    #[inline(always)]
+    fn load_f16_bytes(self, x: &[u8]) -> Self::F {
+        // SAFETY: the CPU has F16C (`self`); `start` is 16 readable bytes.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(start::<16, _>(x).cast())) }
+    }
+    #[inline(always)]
+    fn load_bf16_bytes(self, x: &[u8]) -> Self::F {
+        // SAFETY: the CPU has AVX2 (`self`); `start` is 16 readable bytes.
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(start::<16, _>(x).cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
+        avx2!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        avx2!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        avx2!(_mm256_fnmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        avx2!(_mm256_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn to_i(self, a: Self::F) -> Self::I {
+        avx2!(_mm256_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn with_bits(self, a: Self::I) -> Self::F {
+        avx2!(_mm256_castsi256_ps(a))
+    }
+    #[inline(always)]
+    fn bits(self, a: Self::F) -> Self::I {
+        avx2!(_mm256_castps_si256(a))
+    }
+    #[inline(always)]
+    fn f16_low(self, a: Self::I) -> Self::F {
+        avx2!({
+            let low = _mm256_setr_epi8(
+                0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, //
+                0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
+            );
+            let packed = _mm256_permute4x64_epi64::<0b1000>(_mm256_shuffle_epi8(a, low));
+            _mm256_cvtph_ps(_mm256_castsi256_si128(packed))
+        })
+    }
+    #[inline(always)]
+    fn f16_high(self, a: Self::I) -> Self::F {
+        self.f16_low(self.shr(a, 16))
+    }
+    #[inline(always)]
+    fn f16s<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::F {
+        let r = &rows[v * 8..][..8];
+        avx2!(_mm256_cvtph_ps(_mm_setr_epi16(
+            word(r[0], offset),
+            word(r[1], offset),
+            word(r[2], offset),
+            word(r[3], offset),
+            word(r[4], offset),
+            word(r[5], offset),
+            word(r[6], offset),
+            word(r[7], offset),
+        )))
+    }
+}

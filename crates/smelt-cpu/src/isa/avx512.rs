@@ -1,0 +1,319 @@
+//! AVX-512 with VNNI: sixteen lanes, int8 dot products straight into 32 bits.
+
+use super::{Line, Op, Simd};
+use core::arch::x86_64::*;
+
+/// Proof that the CPU has AVX-512 F, BW, VL and VNNI (and F16C, which all of them have).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx512Vnni(());
+
+impl Avx512Vnni {
+    /// The token, where the CPU has the instructions.
+    #[inline]
+    pub(crate) fn new() -> Option<Self> {
+        (is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("f16c"))
+        .then_some(Self(()))
+    }
+}
+
+/// Intrinsics on values, whose only demand is the CPU.
+macro_rules! avx512 {
+    ($e:expr) => {
+        // SAFETY: `self` is the proof that the CPU has AVX-512 F, BW, VL, VNNI and F16C.
+        unsafe { $e }
+    };
+}
+
+/// The address of `x[..N]`, checked.
+#[inline(always)]
+fn start<const N: usize, T>(x: &[T]) -> *const T {
+    x[..N].as_ptr()
+}
+
+/// The address of 16 bytes of a row at `offset`, checked.
+#[inline(always)]
+fn quad<const B: usize>(row: &[u8; B], offset: usize) -> *const __m128i {
+    row[offset..][..16].as_ptr().cast()
+}
+
+#[inline(always)]
+fn dword<const B: usize>(row: &[u8; B], offset: usize) -> i32 {
+    i32::from_le_bytes([row[offset], row[offset + 1], row[offset + 2], row[offset + 3]])
+}
+
+#[inline(always)]
+fn word<const B: usize>(row: &[u8; B], offset: usize) -> i16 {
+    i16::from_le_bytes([row[offset], row[offset + 1]])
+}
+
+impl Avx512Vnni {
+    /// Sixteen bytes of rows `i`, `i + 4`, `i + 8` and `i + 12`.
+    #[inline(always)]
+    fn four<const B: usize>(self, rows: &[&[u8; B]; 16], i: usize, offset: usize) -> __m512i {
+        // SAFETY: the CPU has AVX-512 (`self`); `quad` is 16 readable bytes.
+        unsafe {
+            let low = _mm256_loadu2_m128i(quad(rows[i + 4], offset), quad(rows[i], offset));
+            let high = _mm256_loadu2_m128i(quad(rows[i + 12], offset), quad(rows[i + 8], offset));
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+        }
+    }
+
+    /// Two bytes each of rows `i..i + 8`.
+    #[inline(always)]
+    fn eight_words<const B: usize>(self, rows: &[&[u8; B]; 16], i: usize, offset: usize) -> __m128i {
+        let r = &rows[i..][..8];
+        avx512!(_mm_setr_epi16(
+            word(r[0], offset),
+            word(r[1], offset),
+            word(r[2], offset),
+            word(r[3], offset),
+            word(r[4], offset),
+            word(r[5], offset),
+            word(r[6], offset),
+            word(r[7], offset),
+        ))
+    }
+}
+
+impl Simd for Avx512Vnni {
+    const LANES: usize = 16;
+    const TOKENS: usize = 8;
+    const SIGNED_WIDE: bool = false;
+    const EXACT_PARTIAL: bool = true;
+
+    type I = __m512i;
+    type F = __m512;
+    type P = __m512i;
+
+    #[inline(always)]
+    fn vectorize<O: Op>(self, op: O) -> O::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+        fn enter<O: Op>(s: Avx512Vnni, op: O) -> O::Output {
+            op.run(s)
+        }
+        avx512!(enter(self, op))
+    }
+
+    #[inline(always)]
+    fn splat(self, x: i32) -> Self::I {
+        avx512!(_mm512_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn load(self, line: &Line, v: usize) -> Self::I {
+        debug_assert_eq!(v, 0);
+        // SAFETY: the CPU has AVX-512 (`self`); a line is 64 bytes, aligned.
+        unsafe { _mm512_load_si512(line.0.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn store(self, line: &mut Line, v: usize, x: Self::I) {
+        debug_assert_eq!(v, 0);
+        // SAFETY: the CPU has AVX-512 (`self`); a line is 64 bytes, aligned.
+        unsafe { _mm512_store_si512(line.0.as_mut_ptr().cast(), x) }
+    }
+    #[inline(always)]
+    fn and(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn or(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_xor_si512(a, b))
+    }
+    #[inline(always)]
+    fn shl(self, a: Self::I, n: u32) -> Self::I {
+        avx512!(_mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn shr(self, a: Self::I, n: u32) -> Self::I {
+        avx512!(_mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn sar(self, a: Self::I, n: u32) -> Self::I {
+        avx512!(_mm512_sra_epi32(a, _mm_cvtsi32_si128(n as i32)))
+    }
+    #[inline(always)]
+    fn add(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_mullo_epi32(a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_max_epi32(a, b))
+    }
+    #[inline(always)]
+    fn eq_bytes(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_maskz_set1_epi8(_mm512_cmpeq_epi8_mask(a, b), -1))
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I {
+        // SAFETY: the CPU has AVX-512 (`self`); the table is 16 readable bytes.
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, index)
+        }
+    }
+    #[inline(always)]
+    fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {
+        let lane = |d: i32| (d + N as i32) * 0x0101_0101;
+        avx512!({
+            let index = _mm_setr_epi32(lane(0), lane(4), lane(8), lane(12));
+            _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(index))
+        })
+    }
+    #[inline(always)]
+    fn quads<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> [Self::I; 4] {
+        debug_assert_eq!(v, 0);
+        // Rows i, i + 4, i + 8 and i + 12 side by side, so that unpacking inside the 128-bit quarters ends in
+        // lane order.
+        let a = self.four(rows, 0, offset);
+        let b = self.four(rows, 1, offset);
+        let c = self.four(rows, 2, offset);
+        let d = self.four(rows, 3, offset);
+        avx512!({
+            let (ab0, ab1) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let (cd0, cd1) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            [
+                _mm512_unpacklo_epi64(ab0, cd0),
+                _mm512_unpackhi_epi64(ab0, cd0),
+                _mm512_unpacklo_epi64(ab1, cd1),
+                _mm512_unpackhi_epi64(ab1, cd1),
+            ]
+        })
+    }
+    #[inline(always)]
+    fn dwords<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::I {
+        debug_assert_eq!(v, 0);
+        let r = rows;
+        avx512!(_mm512_setr_epi32(
+            dword(r[0], offset),
+            dword(r[1], offset),
+            dword(r[2], offset),
+            dword(r[3], offset),
+            dword(r[4], offset),
+            dword(r[5], offset),
+            dword(r[6], offset),
+            dword(r[7], offset),
+            dword(r[8], offset),
+            dword(r[9], offset),
+            dword(r[10], offset),
+            dword(r[11], offset),
+            dword(r[12], offset),
+            dword(r[13], offset),
+            dword(r[14], offset),
+            dword(r[15], offset),
+        ))
+    }
+
+    #[inline(always)]
+    fn begin(self, sum: Self::I) -> Self::P {
+        sum
+    }
+    #[inline(always)]
+    fn mac(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P {
+        avx512!(_mm512_dpbusd_epi32(partial, w, a))
+    }
+    #[inline(always)]
+    fn mac_wide(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P {
+        self.mac(partial, w, a)
+    }
+    #[inline(always)]
+    fn end(self, _: Self::I, partial: Self::P) -> Self::I {
+        partial
+    }
+    #[inline(always)]
+    fn end_scaled(self, sum: Self::I, partial: Self::P, scale: Self::I) -> Self::I {
+        self.add(sum, self.mul(partial, self.sar(scale, 16)))
+    }
+    #[inline(always)]
+    fn madd(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_dpwssd_epi32(sum, a, b))
+    }
+
+    #[inline(always)]
+    fn splat_f(self, x: f32) -> Self::F {
+        avx512!(_mm512_set1_ps(x))
+    }
+    #[inline(always)]
+    fn load_f(self, line: &Line, v: usize) -> Self::F {
+        avx512!(_mm512_castsi512_ps(self.load(line, v)))
+    }
+    #[inline(always)]
+    fn store_f(self, line: &mut Line, v: usize, x: Self::F) {
+        self.store(line, v, self.bits(x));
+    }
+    #[inline(always)]
+    fn load_slice(self, x: &[f32]) -> Self::F {
+        // SAFETY: the CPU has AVX-512 (`self`); `start` is 16 readable floats.
+        unsafe { _mm512_loadu_ps(start::<16, _>(x)) }
+    }
+    #[inline(always)]
+    fn load_f32_bytes(self, x: &[u8]) -> Self::F {
+        // SAFETY: the CPU has AVX-512 (`self`); `start` is 64 readable bytes.
+        unsafe { _mm512_loadu_ps(start::<64, _>(x).cast()) }
+    }
+    #[inline(always)]
+    fn load_f16_bytes(self, x: &[u8]) -> Self::F {
+        // SAFETY: the CPU has AVX-512 (`self`); `start` is 32 readable bytes.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(start::<32, _>(x).cast())) }
+    }
+    #[inline(always)]
+    fn load_bf16_bytes(self, x: &[u8]) -> Self::F {
+        // SAFETY: the CPU has AVX-512 (`self`); `start` is 32 readable bytes.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(start::<32, _>(x).cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
+        avx512!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        avx512!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        avx512!(_mm512_fnmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        avx512!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn to_i(self, a: Self::F) -> Self::I {
+        avx512!(_mm512_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn with_bits(self, a: Self::I) -> Self::F {
+        avx512!(_mm512_castsi512_ps(a))
+    }
+    #[inline(always)]
+    fn bits(self, a: Self::F) -> Self::I {
+        avx512!(_mm512_castps_si512(a))
+    }
+    #[inline(always)]
+    fn f16_low(self, a: Self::I) -> Self::F {
+        avx512!(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)))
+    }
+    #[inline(always)]
+    fn f16_high(self, a: Self::I) -> Self::F {
+        self.f16_low(self.shr(a, 16))
+    }
+    #[inline(always)]
+    fn f16s<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::F {
+        debug_assert_eq!(v, 0);
+        let (low, high) = (self.eight_words(rows, 0, offset), self.eight_words(rows, 8, offset));
+        avx512!(_mm512_cvtph_ps(_mm256_set_m128i(high, low)))
+    }
+}

@@ -1,0 +1,309 @@
+//! Matrix products of quantised or float weights with activations.
+//!
+//! # One algorithm for decode and prefill
+//!
+//! Sixteen rows of weights (a *panel*) are unpacked, a few hundred values at a time, to a tile in the first-level
+//! cache whose vector lanes are rows ([`unpack`]); a micro-kernel multiplies the tile with one token or with many
+//! ([`micro`]). A single token needs no kernel of its own: with lanes = rows the packed bytes are transposed once,
+//! which costs fewer instructions than reducing a vector of partial sums for every row and block, and leaves decode
+//! bound by memory. It also makes one order of float operations hold for all batch sizes by construction.
+//!
+//! All formats meet in two micro-kernels, which differ in whether a group's scale is a float or an integer. Float
+//! weights have kernels of their own ([`float`]).
+
+mod acts;
+mod class;
+mod float;
+mod micro;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod unpack;
+
+pub use acts::{ActsWriter, QuantizedActs, Tokens};
+
+use crate::isa::{Isa, Line};
+use class::Class;
+use core::marker::PhantomData;
+use core::ops::Range;
+use float::FloatKind;
+use micro::Micro;
+use smelt_quant::{Activation, Format};
+use tile::{PANEL, Panel, Tile};
+use unpack::{Unpack, UnpackBlocks};
+
+/// Values of a row that are unpacked at a time: with 16 rows 16 KiB of codes, which leaves half of a small
+/// first-level cache to scales and activations.
+const CHUNK: usize = 1024;
+
+/// Memory that a thread's matmuls work in; grown on first use, never shrunk.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    tile: Tile,
+    sums: Vec<Line>,
+}
+
+/// Where results go: value `(t, r)` at `t · stride + r`.
+#[derive(Debug, Clone, Copy)]
+pub struct OutView<'a> {
+    start: *mut f32,
+    len: usize,
+    stride: usize,
+    owner: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it stands for `&mut [f32]`; `matmul_rows` makes callers keep threads apart.
+unsafe impl Send for OutView<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for OutView<'_> {}
+
+impl<'a> OutView<'a> {
+    /// A view of `out` with `stride` values from one token's row to the next.
+    pub fn new(out: &'a mut [f32], stride: usize) -> Self {
+        Self { start: out.as_mut_ptr(), len: out.len(), stride, owner: PhantomData }
+    }
+
+    /// Writes the values of rows `first..` of token row `t`.
+    ///
+    /// # Safety
+    /// Nobody else uses these values at the same time.
+    #[inline(always)]
+    unsafe fn write(&self, t: usize, first: usize, values: &[f32]) {
+        let at = t * self.stride + first;
+        assert!(at + values.len() <= self.len, "the result has room for {} values", self.len);
+        // SAFETY: inside the slice that `new` took, and ours for now by the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(values.as_ptr(), self.start.add(at), values.len()) }
+    }
+}
+
+/// The kernel of one format on one instruction set, chosen once a weight.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    format: &'static Format,
+    isa: Isa,
+    path: Path,
+}
+
+/// How a kernel computes.
+#[derive(Debug, Clone, Copy)]
+enum Path {
+    /// Through a tile: unpack, then multiply. The last is the tile's values a block.
+    Tile { unpack: UnpackFn, multiply: MultiplyFn },
+    /// Float weights.
+    Float(FloatKind),
+    /// Row by row with the format's scalar dot product.
+    Oracle,
+}
+
+type UnpackFn = fn(Isa, &Panel<'_>, Range<usize>, &mut Tile);
+type MultiplyFn = fn(Isa, &Tile, values: Range<usize>, &QuantizedActs, Tokens<'_>, &mut [Line]);
+
+fn unpack_blocks<U: Unpack<B>, const B: usize>(
+    isa: Isa,
+    panel: &Panel<'_>,
+    blocks: Range<usize>,
+    tile: &mut Tile,
+) {
+    let mut shape = U::Class::SHAPE;
+    let per_block = U::BLOCK / U::Class::VALUES;
+    shape.codes *= per_block;
+    shape.floats *= per_block;
+    tile.fit(shape, blocks.len());
+    isa.run(UnpackBlocks::<U, B> { panel, blocks, tile, format: PhantomData });
+}
+
+fn multiply<C: Class>(
+    isa: Isa,
+    tile: &Tile,
+    values: Range<usize>,
+    acts: &QuantizedActs,
+    tokens: Tokens<'_>,
+    sums: &mut [Line],
+) {
+    let blocks = values.len() / C::VALUES;
+    isa.run(Micro::<C> { tile, blocks, acts, tokens, k0: values.start, sums, class: PhantomData });
+}
+
+impl Path {
+    fn tile<U: Unpack<B>, const B: usize>() -> Self {
+        Path::Tile { unpack: unpack_blocks::<U, B>, multiply: multiply::<U::Class> }
+    }
+
+    fn of(format: &Format) -> Self {
+        match format.name {
+            "F32" => Path::Float(FloatKind::F32),
+            "F16" => Path::Float(FloatKind::F16),
+            "BF16" => Path::Float(FloatKind::Bf16),
+            "Q4_0" => Path::tile::<unpack::Q4_0, 18>(),
+            "Q4_1" => Path::tile::<unpack::Q4_1, 20>(),
+            "Q5_0" => Path::tile::<unpack::Q5_0, 22>(),
+            "Q5_1" => Path::tile::<unpack::Q5_1, 24>(),
+            "Q8_0" => Path::tile::<unpack::Q8_0, 34>(),
+            "Q2_K" => Path::tile::<unpack::Q2K, 84>(),
+            "Q3_K" => Path::tile::<unpack::Q3K, 110>(),
+            "Q4_K" => Path::tile::<unpack::Q4K, 144>(),
+            "Q5_K" => Path::tile::<unpack::Q5K, 176>(),
+            "Q6_K" => Path::tile::<unpack::Q6K, 210>(),
+            "Q8_K" => Path::tile::<unpack::Q8K, 292>(),
+            "IQ1_S" => Path::tile::<unpack::Iq1S, 50>(),
+            "IQ1_M" => Path::tile::<unpack::Iq1M, 56>(),
+            "IQ2_XXS" => Path::tile::<unpack::Iq2Xxs, 66>(),
+            "IQ2_XS" => Path::tile::<unpack::Iq2Xs, 74>(),
+            "IQ2_S" => Path::tile::<unpack::Iq2S, 82>(),
+            "IQ3_XXS" => Path::tile::<unpack::Iq3Xxs, 98>(),
+            "IQ3_S" => Path::tile::<unpack::Iq3S, 110>(),
+            "IQ4_NL" => Path::tile::<unpack::Iq4Nl, 18>(),
+            "IQ4_XS" => Path::tile::<unpack::Iq4Xs, 136>(),
+            "TQ1_0" => Path::tile::<unpack::Tq1_0, 54>(),
+            "TQ2_0" => Path::tile::<unpack::Tq2_0, 66>(),
+            "MXFP4" => Path::tile::<unpack::Mxfp4, 17>(),
+            "NVFP4" => Path::tile::<unpack::Nvfp4, 36>(),
+            _ => Path::Oracle,
+        }
+    }
+}
+
+impl Kernel {
+    /// The kernel for weights in `format`.
+    ///
+    /// # Panics
+    /// If the CPU lacks the instruction set; [`Isa::resolve`] never gives such a one.
+    #[must_use]
+    pub fn for_format(format: &'static Format, isa: Isa) -> Self {
+        assert!(isa.available(), "this CPU has no {}", isa.name());
+        Self { format, isa, path: Path::of(format) }
+    }
+
+    /// The weights' format.
+    #[must_use]
+    pub fn format(&self) -> &'static Format {
+        self.format
+    }
+
+    /// The instruction set.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The activations that it takes.
+    #[must_use]
+    pub fn activation(&self) -> Activation {
+        self.format.activation
+    }
+
+    /// Whether it is faster than the format's scalar dot product.
+    #[must_use]
+    pub fn is_accelerated(&self) -> bool {
+        !matches!(self.path, Path::Oracle)
+    }
+
+    /// Output rows that threads should split by: other splits give the same bits, more slowly.
+    #[must_use]
+    pub fn row_granule(&self) -> usize {
+        PANEL
+    }
+}
+
+/// `out[t][r] = Σᵢ weights[r][i] · acts[t][i]` for the given rows and tokens.
+///
+/// `weights` holds whole rows of `acts.k()` values in the kernel's format, row after row; each byte of the rows is read
+/// once. Any split over rows and tokens gives the same bits.
+///
+/// # Safety
+/// While it runs nobody else uses the values of `out` that belong to these rows and tokens.
+///
+/// # Panics
+/// If rows or tokens are out of range, or the activations are of another kind than the kernel takes.
+pub unsafe fn matmul_rows(
+    kernel: &Kernel,
+    weights: &[u8],
+    rows: Range<usize>,
+    acts: &QuantizedActs,
+    tokens: Tokens<'_>,
+    out: OutView<'_>,
+    scratch: &mut Scratch,
+) {
+    let (format, k) = (kernel.format, acts.k());
+    assert_eq!(acts.kind(), format.activation, "{} takes other activations", format.name);
+    let row_bytes = format.row_bytes(k).expect("a row is whole blocks");
+    assert!(
+        rows.end.checked_mul(row_bytes).is_some_and(|end| end <= weights.len()),
+        "rows ..{} of {row_bytes} bytes in {} bytes of {}",
+        rows.end,
+        weights.len(),
+        format.name
+    );
+    if rows.is_empty() || tokens.is_empty() {
+        return;
+    }
+    // SAFETY: the caller's promise is handed on.
+    unsafe {
+        match kernel.path {
+            Path::Tile { unpack, multiply } => {
+                let job = Job { kernel, weights, row_bytes, acts, tokens, out };
+                job.through_tiles(rows, unpack, multiply, scratch);
+            }
+            Path::Float(kind) => {
+                float::matmul(kernel.isa, kind, &weights[..rows.end * row_bytes], rows, acts, tokens, out)
+            }
+            Path::Oracle => Job { kernel, weights, row_bytes, acts, tokens, out }.row_by_row(rows),
+        }
+    }
+}
+
+/// The unchanging arguments of one call.
+struct Job<'a> {
+    kernel: &'a Kernel,
+    weights: &'a [u8],
+    row_bytes: usize,
+    acts: &'a QuantizedActs,
+    tokens: Tokens<'a>,
+    out: OutView<'a>,
+}
+
+impl Job<'_> {
+    /// # Safety
+    /// As [`matmul_rows`].
+    unsafe fn through_tiles(
+        &self,
+        rows: Range<usize>,
+        unpack: UnpackFn,
+        multiply: MultiplyFn,
+        scratch: &mut Scratch,
+    ) {
+        let (isa, k, n) = (self.kernel.isa, self.acts.k(), self.tokens.len());
+        let block_len = self.kernel.format.block_len;
+        if scratch.sums.len() < n {
+            scratch.sums.resize(n, Line::ZERO);
+        }
+        for first in rows.clone().step_by(PANEL) {
+            let panel = Panel::new(self.weights, self.row_bytes, first, rows.end);
+            let sums = &mut scratch.sums[..n];
+            sums.fill(Line::ZERO);
+            for k0 in (0..k).step_by(CHUNK) {
+                let k1 = (k0 + CHUNK).min(k);
+                unpack(isa, &panel, k0 / block_len..k1 / block_len, &mut scratch.tile);
+                multiply(isa, &scratch.tile, k0..k1, self.acts, self.tokens, sums);
+            }
+            let wanted = PANEL.min(rows.end - first);
+            for (t, sum) in sums.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { self.out.write(self.tokens.out_row(t), first, &sum.floats()[..wanted]) };
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`matmul_rows`].
+    unsafe fn row_by_row(&self, rows: Range<usize>) {
+        for r in rows {
+            let bytes = &self.weights[r * self.row_bytes..][..self.row_bytes];
+            for t in 0..self.tokens.len() {
+                let dot = (self.kernel.format.vec_dot)(bytes, self.acts.oracle_row(self.tokens.row(t)));
+                // SAFETY: the caller's promise.
+                unsafe { self.out.write(self.tokens.out_row(t), r, &[dot]) };
+            }
+        }
+    }
+}

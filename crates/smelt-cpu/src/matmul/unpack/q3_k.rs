@@ -1,0 +1,49 @@
+//! `Q3_K`: 32 bytes of third bits, 64 bytes of crumbs, 16 packed 6-bit scales (zero at 32), f16 scale; zero at 4.
+
+use super::{Unpack, crumbs, move_bit, signed_scales};
+use crate::isa::Simd;
+use crate::matmul::class::Scaled;
+use crate::matmul::tile::{PANEL, TileBlock};
+
+pub(crate) struct Q3K;
+
+type Class = Scaled<16, 7, 4, false>;
+
+impl Unpack<110> for Q3K {
+    type Class = Class;
+    const BLOCK: usize = 256;
+
+    #[inline(always)]
+    fn unpack<S: Simd>(s: S, rows: &[&[u8; 110]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 108));
+        signed_scales::<S, Class>(s, &scales(s, rows, v), v, out);
+        let third = s.splat(0x0404_0404);
+        let (first, second) = (s.quads(rows, v, 0), s.quads(rows, v, 16));
+        let bits = [first[0], first[1], first[2], first[3], second[0], second[1], second[2], second[3]];
+        crumbs(s, rows, v, 32, |line, q| {
+            // Bit `group` of the mask's byte for this value, moved to bit 2.
+            let (group, l) = (line as u32 / 8, line % 8);
+            let bit = move_bit(s, bits[l], group, 2);
+            s.store(&mut out.codes[line], v, s.or(q, s.and(bit, third)));
+        });
+    }
+}
+
+/// The scales as signed bytes, four groups a vector: low nibbles of groups 0..8 and 8..16 share eight bytes, and bits
+/// 4 and 5 of groups `i`, `i + 4`, `i + 8` and `i + 12` share a byte.
+#[inline(always)]
+fn scales<S: Simd>(s: S, rows: &[&[u8; 110]; PANEL], v: usize) -> [S::I; 4] {
+    let (low, high) = ([s.dwords(rows, v, 96), s.dwords(rows, v, 100)], s.dwords(rows, v, 104));
+    let (nibble, crumb) = (s.splat(0x0F0F_0F0F), s.splat(0x0303_0303));
+    let (sign, extension) = (s.splat(0x2020_2020), [1, 2]);
+    let mut out = [s.splat(0); 4];
+    for i in 0..4 {
+        let low = s.and(s.shr(low[i % 2], 4 * (i as u32 / 2)), nibble);
+        let high = s.shl(s.and(s.shr(high, 2 * i as u32), crumb), 4);
+        // Minus 32: the sixth bit flips, and extends as the sign.
+        let x = s.xor(s.or(low, high), sign);
+        let negative = s.and(x, sign);
+        out[i] = s.or(x, s.or(s.shl(negative, extension[0]), s.shl(negative, extension[1])));
+    }
+    out
+}

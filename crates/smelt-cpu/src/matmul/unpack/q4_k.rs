@@ -1,0 +1,51 @@
+//! `Q4_K`: f16 scale and minimum, 8 + 8 packed 6-bit scales and minima, 128 bytes of nibbles.
+//!
+//! Bytes 32·c.. of the nibbles hold group 2·c in their low halves and group 2·c + 1 in the high ones.
+
+use super::{Unpack, byte, nibbles, pair};
+use crate::isa::Simd;
+use crate::matmul::class::Scaled;
+use crate::matmul::tile::{PANEL, TileBlock};
+
+pub(crate) struct Q4K;
+
+impl Unpack<144> for Q4K {
+    type Class = Scaled<32, 15, 0, true>;
+    const BLOCK: usize = 256;
+
+    #[inline(always)]
+    fn unpack<S: Simd>(s: S, rows: &[&[u8; 144]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+        scales_and_minima(s, s.quads(rows, v, 0), v, out);
+        for c in 0..4 {
+            for half in 0..2 {
+                let codes = &mut out.codes[16 * c + 4 * half..];
+                nibbles(s, s.quads(rows, v, 16 + 32 * c + 16 * half), |line, q| {
+                    s.store(&mut codes[8 * (line / 4) + line % 4], v, q);
+                });
+            }
+        }
+    }
+}
+
+/// The first sixteen bytes of a `Q4_K` or `Q5_K` block: `d`, `dmin`, and twelve bytes that hold eight 6-bit scales and
+/// eight 6-bit minima (the first four of each in the low bits of bytes 0..8, the rest split over bytes 8..12 and the
+/// top bits).
+#[inline(always)]
+pub(super) fn scales_and_minima<S: Simd>(s: S, head: [S::I; 4], v: usize, out: &mut TileBlock<'_>) {
+    s.store_f(&mut out.d[0], v, s.f16_low(head[0]));
+    s.store_f(&mut out.m[0], v, s.f16_high(head[0]));
+    let [_, low_scales, low_mins, high] = head;
+    let (six, four, two) = (s.splat(0x3F3F_3F3F), s.splat(0x0F0F_0F0F), s.splat(0x3030_3030));
+    let scales = [s.and(low_scales, six), s.or(s.and(high, four), s.and(s.shr(low_scales, 2), two))];
+    let mins = [s.and(low_mins, six), s.or(s.and(s.shr(high, 4), four), s.and(s.shr(low_mins, 2), two))];
+    for i in 0..2 {
+        for j in 0..4 {
+            let scale = byte(s, scales[i], j as u32);
+            s.store(&mut out.scales[4 * i + j], v, pair(s, scale, scale));
+        }
+        for j in 0..2 {
+            let (low, high) = (byte(s, mins[i], 2 * j as u32), byte(s, mins[i], 2 * j as u32 + 1));
+            s.store(&mut out.pairs[2 * i + j], v, pair(s, low, high));
+        }
+    }
+}

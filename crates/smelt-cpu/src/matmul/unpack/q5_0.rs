@@ -1,0 +1,19 @@
+//! `Q5_0`: f16 scale, 32 fifth bits, 16 bytes of nibbles (low: values 0..16, high: 16..32), zero at 16.
+
+use super::{Unpack, nibbles_with_fifth_bit};
+use crate::isa::Simd;
+use crate::matmul::class::Floats;
+use crate::matmul::tile::{PANEL, TileBlock};
+
+pub(crate) struct Q5_0;
+
+impl Unpack<22> for Q5_0 {
+    type Class = Floats<32, 31, 16, false>;
+    const BLOCK: usize = 32;
+
+    #[inline(always)]
+    fn unpack<S: Simd>(s: S, rows: &[&[u8; 22]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
+        nibbles_with_fifth_bit(s, s.quads(rows, v, 6), s.dwords(rows, v, 2), out.codes, v);
+    }
+}

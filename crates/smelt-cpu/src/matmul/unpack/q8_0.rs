@@ -1,0 +1,24 @@
+//! `Q8_0`: f16 scale, 32 signed bytes; the tile holds them offset by 128.
+
+use super::Unpack;
+use crate::isa::Simd;
+use crate::matmul::class::Floats;
+use crate::matmul::tile::{PANEL, TileBlock};
+
+pub(crate) struct Q8_0;
+
+impl Unpack<34> for Q8_0 {
+    type Class = Floats<32, 255, 128, false>;
+    const BLOCK: usize = 32;
+
+    #[inline(always)]
+    fn unpack<S: Simd>(s: S, rows: &[&[u8; 34]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
+        let offset = s.splat(0x8080_8080_u32 as i32);
+        for half in 0..2 {
+            for (j, q) in s.quads(rows, v, 2 + 16 * half).into_iter().enumerate() {
+                s.store(&mut out.codes[4 * half + j], v, s.xor(q, offset));
+            }
+        }
+    }
+}
