@@ -1,3 +1,1 @@
 //! Text to token ids and back, and chat templates.
-
-pub mod chat;
