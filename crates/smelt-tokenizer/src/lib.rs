@@ -1,1 +1,3 @@
 //! Text to token ids and back, and chat templates.
+
+pub mod chat;

@@ -1,0 +1,6 @@
+//! Integration tests of the tokenizer crate.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod chat;
+mod chat_provenance;
