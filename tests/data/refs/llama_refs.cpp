@@ -13,7 +13,8 @@
 // llama-perplexity: chunks of CONTEXT tokens, each alone in the cache, its first token replaced by BOS where the model
 // adds that; the second half is scored.
 //
-// Settings are llama.cpp's defaults: f16 cache, flash attention where it chooses it. One thread, whose sums all others share.
+// Settings are llama.cpp's defaults (f16 cache, flash attention where it chooses it) on one thread: on a busy machine
+// threads that wait for each other are slower.
 
 #include "llama.h"
 

@@ -26,16 +26,15 @@ CHUNKS = 8
 
 
 def llama_refs(args: argparse.Namespace, command: list, stdin: bytes) -> list:
-    """Compiles llama_refs.cpp, runs it, and gives the JSON of its lines."""
-    source, libraries = args.llama_cpp, args.build / "bin"
-    with tempfile.TemporaryDirectory() as folder:
-        program = str(pathlib.Path(folder) / "llama_refs")
+    """Runs llama_refs.cpp, which the first call compiles, and gives the JSON of its lines."""
+    program = args.scratch / "llama_refs"
+    if not program.exists():
+        source, libraries = args.llama_cpp, args.build / "bin"
         compile_ = ["g++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include"]
-        compile_ += [str(HERE / "llama_refs.cpp"), "-o", program, f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
+        compile_ += [str(HERE / "llama_refs.cpp"), "-o", str(program), f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
         compile_ += ["-lllama", "-lggml", "-lggml-base", "-lggml-cpu"]
         subprocess.run(compile_, check=True)
-        command = [program, *map(str, command)]
-        result = subprocess.run(command, input=stdin, stdout=subprocess.PIPE, check=True)
+    result = subprocess.run([str(program), *map(str, command)], input=stdin, stdout=subprocess.PIPE, check=True)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -109,11 +108,14 @@ def main() -> None:
     parser.add_argument("what", nargs="+", choices=list(MAKERS))
     args = parser.parse_args()
     for what in args.what:
-        name, make, needs = MAKERS[what]
-        for need in needs:
+        for need in MAKERS[what][2]:
             if getattr(args, need) is None:
                 parser.error(f"{what} needs --{need.replace('_', '-')}")
-        write(name, make(args))
+    with tempfile.TemporaryDirectory() as scratch:
+        args.scratch = pathlib.Path(scratch)
+        for what in args.what:
+            name, make, _ = MAKERS[what]
+            write(name, make(args))
 
 
 main()
