@@ -16,7 +16,7 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-/// Formatting, lints and docs with warnings denied, then [`test`].
+/// Formatting, lints and docs with warnings denied, then everything that [`test()`] does.
 pub(crate) fn ci() -> Result<()> {
     step("format", || workspace::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
     step("clippy", || {
