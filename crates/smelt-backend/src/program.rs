@@ -6,7 +6,7 @@ use smelt_quant::Format;
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub u32);
         impl $name {
             /// The index into the program's list.
@@ -133,12 +133,6 @@ pub struct Program {
 impl Default for StepLimits {
     fn default() -> Self {
         Self { rows: 512, logit_rows: 512 }
-    }
-}
-
-impl Default for Buffer {
-    fn default() -> Self {
-        Self(0)
     }
 }
 
