@@ -1,0 +1,195 @@
+//! The families, one file each. See `docs/adding-an-architecture.md`.
+
+mod gemma;
+mod gemma2;
+mod gemma3;
+mod granite;
+mod llama;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen2moe;
+mod qwen3;
+mod qwen3moe;
+mod smollm3;
+mod toy;
+
+use crate::{
+    AttentionSpec, Error, FeedForward, Fusion, Keys, LayerSpec, ModelSpec, MoeSpec, NormPlacement, QkNorm,
+    RopeSpec, rope,
+};
+use smelt_backend::{Activation, Gating, RopeStyle};
+
+/// One family.
+#[derive(Debug)]
+pub struct Architecture {
+    /// `general.architecture`.
+    pub name: &'static str,
+    /// Published models of the family, for `smelt show` and the docs.
+    pub models: &'static str,
+    /// Reads the spec from metadata, for a cache of so many tokens.
+    pub spec: fn(&Keys<'_>, context: usize) -> Result<ModelSpec, Error>,
+}
+
+/// Every family that Smelt runs.
+pub static ARCHITECTURES: &[&Architecture] = &[
+    &gemma::GEMMA,
+    &gemma2::GEMMA2,
+    &gemma3::GEMMA3,
+    &granite::GRANITE,
+    &llama::LLAMA,
+    &olmo2::OLMO2,
+    &phi3::PHI3,
+    &qwen2::QWEN2,
+    &qwen2moe::QWEN2MOE,
+    &qwen3::QWEN3,
+    &qwen3moe::QWEN3MOE,
+    &smollm3::SMOLLM3,
+    &toy::TOY,
+];
+
+/// What nearly every decoder is: pre-norms, grouped-query attention with rotation, a gated SiLU feed-forward, and no
+/// scales or caps. A family starts from here and states its differences.
+fn base(keys: &Keys<'_>, style: RopeStyle, context: usize) -> Result<ModelSpec, Error> {
+    let hidden_dim = keys.require_count("embedding_length")?;
+    let n_layers = keys.n_layers()?;
+    let heads = keys.count_per_layer("attention.head_count", n_layers)?;
+    let kv_heads = match keys.checkpoint().metadata().get(&keys.full("attention.head_count_kv")) {
+        Some(_) => keys.count_per_layer("attention.head_count_kv", n_layers)?,
+        None => heads.clone(),
+    };
+    let ffn_dims = keys.count_per_layer("feed_forward_length", n_layers)?;
+    let head_dim = keys.count("attention.key_length")?.unwrap_or(hidden_dim / heads[0]);
+    let v_head_dim = keys.count("attention.value_length")?.unwrap_or(head_dim);
+    check_heads(keys, &heads, &kv_heads, head_dim, v_head_dim)?;
+    let rope = rope::from_keys(keys, style, head_dim, context)?;
+    let layer = |index: usize| LayerSpec {
+        norms: NormPlacement::Pre,
+        attention: AttentionSpec {
+            n_heads: heads[index],
+            n_kv_heads: kv_heads[index],
+            head_dim,
+            v_head_dim,
+            qkv: Fusion::Separate,
+            qk_norm: QkNorm::None,
+            rope: Some(rope.clone()),
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            softcap: None,
+            window: None,
+        },
+        feed_forward: FeedForward::Gated {
+            ffn_dim: ffn_dims[index],
+            gate_up: Fusion::Separate,
+            activation: Activation::Silu,
+        },
+        residual_scale: 1.0,
+    };
+    Ok(ModelSpec {
+        hidden_dim,
+        vocab_size: vocab_size(keys)?,
+        context_length: keys.require_count("context_length")?,
+        embedding_scale: 1.0,
+        layers: (0..n_layers).map(layer).collect(),
+        norm_eps: keys.require_float("attention.layer_norm_rms_epsilon")?,
+        logit_scale: 1.0,
+        final_softcap: None,
+    })
+}
+
+/// The vocabulary is what the embedding says; a `vocab_size` key may count padding differently.
+fn vocab_size(keys: &Keys<'_>) -> Result<usize, Error> {
+    let embedding = keys.checkpoint().require("token_embd.weight")?;
+    Ok(embedding.info.shape.get(1).copied().unwrap_or(1))
+}
+
+/// Heads that divide, and products that a real tensor could have.
+fn check_heads(
+    keys: &Keys<'_>,
+    heads: &[usize],
+    kv_heads: &[usize],
+    k: usize,
+    v: usize,
+) -> Result<(), Error> {
+    const LARGEST: usize = 1 << 24;
+    if k == 0 || v == 0 {
+        return Err(keys.error("attention.key_length", "is 0"));
+    }
+    for (n, n_kv) in heads.iter().zip(kv_heads) {
+        if !n.is_multiple_of(*n_kv) {
+            let what = format!("is {n_kv}, which does not divide the {n} query heads");
+            return Err(keys.error("attention.head_count_kv", what));
+        }
+        if n.checked_mul(k.max(v)).is_none_or(|width| width > LARGEST) {
+            return Err(keys.error("attention.head_count", format!("{n} heads of {} are too many", k.max(v))));
+        }
+    }
+    Ok(())
+}
+
+/// The mixture that the `expert_*` keys describe; `None` if the model has no experts.
+fn mixture(keys: &Keys<'_>, gating: Gating) -> Result<Option<MoeSpec>, Error> {
+    let n_experts = keys.count("expert_count")?.unwrap_or(0);
+    if n_experts == 0 {
+        return Ok(None);
+    }
+    let n_used = keys.require_count("expert_used_count")?;
+    if n_used > n_experts {
+        return Err(keys.error("expert_used_count", format!("is {n_used} of {n_experts} experts")));
+    }
+    let ffn_dim = match keys.count("expert_feed_forward_length")? {
+        Some(n) if n > 0 => n,
+        _ => keys.require_count("feed_forward_length")?,
+    };
+    let gating = match keys.flag("expert_weights_norm")? {
+        Some(true) => Gating::SoftmaxNormalized,
+        Some(false) => Gating::Softmax,
+        None => gating,
+    };
+    let scale = keys.float("expert_weights_scale")?.filter(|s| *s != 0.0).unwrap_or(1.0);
+    Ok(Some(MoeSpec {
+        n_experts,
+        n_used,
+        ffn_dim,
+        gating,
+        scale,
+        activation: Activation::Silu,
+        shared: None,
+    }))
+}
+
+impl ModelSpec {
+    /// Changes every layer; `f` gets its index.
+    fn each_layer(mut self, f: impl Fn(usize, &mut LayerSpec)) -> Self {
+        self.layers.iter_mut().enumerate().for_each(|(index, layer)| f(index, layer));
+        self
+    }
+
+    /// Changes every layer's attention.
+    fn each_attention(self, f: impl Fn(usize, &mut AttentionSpec)) -> Self {
+        self.each_layer(|index, layer| f(index, &mut layer.attention))
+    }
+}
+
+/// What Gemma's generations share: embeddings scaled by √hidden_dim, a GELU gate. (Norm weights are stored with their
+/// `+ 1` already added.)
+fn gemma_base(keys: &Keys<'_>, context: usize) -> Result<ModelSpec, Error> {
+    let mut spec = base(keys, RopeStyle::Halves, context)?;
+    spec.embedding_scale = (spec.hidden_dim as f32).sqrt();
+    Ok(spec.each_layer(|_, layer| {
+        if let FeedForward::Gated { activation, .. } = &mut layer.feed_forward {
+            *activation = Activation::GeluTanh;
+        }
+    }))
+}
+
+/// A sliding window on all but every `period`-th layer, whose rotation is `local`.
+fn alternate_windows(spec: ModelSpec, window: usize, period: usize, local: Option<&RopeSpec>) -> ModelSpec {
+    spec.each_attention(|index, attention| {
+        if index % period < period - 1 {
+            attention.window = Some(window);
+            if let Some(local) = local {
+                attention.rope = Some(local.clone());
+            }
+        }
+    })
+}

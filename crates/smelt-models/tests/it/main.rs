@@ -1,0 +1,4 @@
+//! Every family against transformers' logits, on the reference backend.
+
+mod families;
+mod hostile;
