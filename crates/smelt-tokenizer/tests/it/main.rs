@@ -4,3 +4,7 @@
 
 mod chat;
 mod chat_provenance;
+mod detok;
+mod encode;
+mod fuzz;
+mod sources;
