@@ -10,8 +10,12 @@ use smelt_quant::{FORMATS, Format};
 
 /// What f32 arithmetic in another order may differ by.
 const FLOAT: f32 = 2e-5;
-/// What a result may differ by where activations become int8.
-const INT8: f32 = 2e-2;
+/// What a result may differ by where activations become int8. The values of a case are few, so the largest of them may
+/// be small beside the sum of magnitudes that the error goes by.
+const INT8: f32 = 4e-2;
+/// The same after two products with an activation between them, which makes one value of a block tower over the others.
+/// The cases in F32 pin the structure.
+const INT8_TWICE: f32 = 0.15;
 
 fn f32_format() -> &'static Format {
     FORMATS[0]
@@ -214,7 +218,7 @@ fn moe() -> Vec<Case> {
         s.step(rows, 1);
         let float = format.activation == smelt_quant::Activation::F32;
         let what = format!("{} {n_used} of {n_experts}, {gating:?}, {rows} rows", format.name);
-        case("moe", what, s.output(out), if float { FLOAT } else { INT8 })
+        case("moe", what, s.output(out), if float { FLOAT } else { INT8_TWICE })
     };
     let mut list = vec![
         of((f32_format(), 8, 2, Gating::SoftmaxNormalized, 30)),

@@ -1,0 +1,206 @@
+//! Attention over the paged cache, threaded over rows, KV heads and, where rows are few, parts of the cache.
+
+mod tile;
+
+use crate::cache::{Cache, Element, Pages, each};
+use crate::memory::{Slots, View};
+use crate::pool::Pool;
+use crate::wide::{Vectors, Wide, WideOp};
+use smelt_backend::{Attention, PAGE_TOKENS, StepInputs};
+use std::ops::Range;
+use tile::{Attend, Queries, merge};
+
+pub(crate) use tile::{Scratch, State};
+
+/// Pages of a split, the unit in which a long cache is spread over threads: 512 tokens. It is the same whether threads
+/// take splits apart or not, so it is part of the result's definition.
+const SPLIT_PAGES: usize = 16;
+
+/// Most values that partial results of splits may take, 16 MiB; a step that needs more has work enough without.
+const MAX_PARTIALS: usize = 1 << 22;
+
+/// With fewer units of work per thread than this, splits are computed apart.
+const UNITS_PER_THREAD: usize = 4;
+
+/// Rows that go over the cache together: consecutive positions of one sequence inside one page, so that only the last
+/// page is seen in part (windows apart).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tile {
+    first_row: usize,
+    rows: usize,
+    position: usize,
+    sequence: usize,
+}
+
+/// Cuts a step's rows into tiles.
+pub(crate) fn cut_tiles(inputs: &StepInputs<'_>, tiles: &mut Vec<Tile>) {
+    tiles.clear();
+    for row in 0..inputs.tokens.len() {
+        let (position, sequence) = (inputs.positions[row] as usize, inputs.sequence[row] as usize);
+        match tiles.last_mut() {
+            Some(tile)
+                if tile.sequence == sequence
+                    && tile.position + tile.rows == position
+                    && !position.is_multiple_of(PAGE_TOKENS) =>
+            {
+                tile.rows += 1;
+            }
+            _ => tiles.push(Tile { first_row: row, rows: 1, position, sequence }),
+        }
+    }
+}
+
+/// What attention stages work with.
+pub(crate) struct Context<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) vectors: Vectors,
+    pub(crate) inputs: &'a StepInputs<'a>,
+    pub(crate) tiles: &'a [Tile],
+    /// One per worker.
+    pub(crate) scratch: &'a Slots<Scratch>,
+    /// Results of splits that threads computed apart, one per task; grown as needed.
+    pub(crate) partials: &'a mut Slots<State>,
+}
+
+/// Runs one attention stage.
+pub(crate) fn attend(x: &Attention, q: View, out: View, cache: &Cache, context: Context<'_>) {
+    let shape = cache.shape();
+    let heads = x.n_heads / shape.kv_heads;
+    let units = context.tiles.len() * shape.kv_heads;
+    let splits = |tile: &Tile| splits(&queries(x, tile, heads, 0)).len();
+    let splits = context.tiles.iter().map(splits).max().unwrap_or(1);
+    let values = units * splits * PAGE_TOKENS * heads * shape.v_stride;
+    let threads = context.pool.threads();
+    let apart = threads > 1 && splits > 1 && units < UNITS_PER_THREAD * threads && values <= MAX_PARTIALS;
+    let Context { pool, vectors, inputs, tiles, scratch, partials } = context;
+    if apart {
+        partials.grow(units * splits);
+    }
+    let partials = &*partials;
+    each!(cache, pages => {
+        let stage = Stage { x, q, out, pages, heads, vectors, inputs, tiles, scratch };
+        if apart {
+            pool.chunks(units * splits, |worker, task| {
+                // SAFETY: the pool's worker index.
+                let scratch = unsafe { scratch.get(worker) };
+                stage.split(task / splits, task % splits, scratch);
+                // SAFETY: each task runs once, and its slot is its own.
+                std::mem::swap(&mut scratch.total, unsafe { partials.get(task) });
+            });
+            pool.chunks(units, |worker, unit| stage.merge(worker, unit, splits, partials));
+        } else {
+            // Late tiles have the most pages to go over, so they come first.
+            pool.chunks(units, |worker, unit| stage.whole(worker, units - 1 - unit));
+        }
+    });
+}
+
+/// The queries of a tile that share a KV head.
+fn queries(x: &Attention, tile: &Tile, heads: usize, kv_head: usize) -> Queries {
+    let (softcap, window) = (x.softcap, x.window);
+    Queries { position: tile.position, rows: tile.rows, heads, kv_head, softcap, window }
+}
+
+/// The splits that hold the visible pages.
+fn splits(queries: &Queries) -> Range<usize> {
+    let pages = queries.pages();
+    pages.start / SPLIT_PAGES..(pages.end - 1) / SPLIT_PAGES + 1
+}
+
+struct Stage<'a, E: Element> {
+    x: &'a Attention,
+    q: View,
+    out: View,
+    pages: &'a Pages<E>,
+    /// Query heads per KV head.
+    heads: usize,
+    vectors: Vectors,
+    inputs: &'a StepInputs<'a>,
+    tiles: &'a [Tile],
+    scratch: &'a Slots<Scratch>,
+}
+
+impl<E: Element> Stage<'_, E> {
+    /// A unit of work is a tile and a KV head.
+    fn unit(&self, unit: usize) -> (&Tile, Queries) {
+        let kv_heads = self.pages.shape().kv_heads;
+        let tile = &self.tiles[unit / kv_heads];
+        (tile, queries(self.x, tile, self.heads, unit % kv_heads))
+    }
+
+    fn whole(&self, worker: usize, unit: usize) {
+        let (tile, queries) = self.unit(unit);
+        // SAFETY: the pool's worker index.
+        let scratch = unsafe { self.scratch.get(worker) };
+        self.over_pages(tile, queries, queries.pages(), scratch);
+        self.write(tile, queries, &scratch.total);
+    }
+
+    /// One split of a unit; the result is `scratch.total`.
+    fn split(&self, unit: usize, split: usize, scratch: &mut Scratch) {
+        let (tile, queries) = self.unit(unit);
+        let pages = queries.pages();
+        let first = (splits(&queries).start + split) * SPLIT_PAGES;
+        let range = first.clamp(pages.start, pages.end)..(first + SPLIT_PAGES).clamp(pages.start, pages.end);
+        self.over_pages(tile, queries, range, scratch);
+    }
+
+    fn over_pages(&self, tile: &Tile, queries: Queries, range: Range<usize>, scratch: &mut Scratch) {
+        let (k_dim, heads) = (self.pages.shape().k_dim, self.heads);
+        scratch.q.clear();
+        for row in tile.first_row..tile.first_row + tile.rows {
+            // SAFETY: the queries were written by a stage before.
+            let q = unsafe { self.q.row(row) };
+            let q = &q[queries.kv_head * heads * k_dim..][..heads * k_dim];
+            scratch.q.extend(q.iter().map(|q| q * self.x.scale));
+        }
+        let table = self.inputs.sequences[tile.sequence].pages;
+        self.vectors.run(Attend { pages: self.pages, table, range, queries, scratch });
+    }
+
+    fn merge(&self, worker: usize, unit: usize, splits: usize, partials: &Slots<State>) {
+        let (tile, queries) = self.unit(unit);
+        // SAFETY: the pool's worker index.
+        let scratch = unsafe { self.scratch.get(worker) };
+        let v_stride = self.pages.shape().v_stride;
+        scratch.total.clear(queries.rows * queries.heads, v_stride);
+        for split in 0..splits {
+            // SAFETY: the tasks that wrote are over, and nobody writes in this region.
+            let partial = &*unsafe { partials.get(unit * splits + split) };
+            let n = queries.rows * queries.heads;
+            self.vectors.run(Merge { total: &mut scratch.total, split: partial, n, v_stride });
+        }
+        self.write(tile, queries, &scratch.total);
+    }
+
+    /// Divides by the sums and writes the heads to the output.
+    fn write(&self, tile: &Tile, queries: Queries, total: &State) {
+        let shape = self.pages.shape();
+        for (i, values) in total.out.chunks_exact(shape.v_stride).enumerate() {
+            let head = queries.kv_head * self.heads + i % self.heads;
+            let columns = head * shape.v_dim..(head + 1) * shape.v_dim;
+            // SAFETY: each row and head belongs to one unit.
+            let out = unsafe { self.out.part_mut(tile.first_row + i / self.heads, columns) };
+            for (out, value) in out.iter_mut().zip(values) {
+                *out = value / total.sum[i];
+            }
+        }
+    }
+}
+
+/// [`merge`] as work for [`Vectors::run`].
+struct Merge<'a> {
+    total: &'a mut State,
+    split: &'a State,
+    n: usize,
+    v_stride: usize,
+}
+
+impl WideOp for Merge<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Wide>(self, w: W) {
+        merge(w, self.total, self.split, self.n, self.v_stride);
+    }
+}

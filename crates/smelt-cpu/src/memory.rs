@@ -1,0 +1,208 @@
+//! Aligned buffers, and views through which the threads of a region write to different parts of one.
+
+use smelt_backend::Error;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// The types that a [`Buffer`] may hold: plain values of which all-zero bytes are one.
+pub(crate) trait Plain: Copy + Send + Sync + 'static {}
+impl Plain for f32 {}
+impl Plain for u16 {}
+impl Plain for u64 {}
+
+/// Zeroed memory, aligned to cache lines. Large ones cost nothing until they are touched.
+pub(crate) struct Buffer<T: Plain> {
+    start: NonNull<T>,
+    len: usize,
+}
+
+impl<T: Plain> Buffer<T> {
+    const ALIGN: usize = 64;
+
+    /// Room for `len` values, all zero.
+    pub(crate) fn new(what: &'static str, len: Option<usize>) -> Result<Self, Error> {
+        let too_large = || Error::OutOfMemory { what, bytes: usize::MAX };
+        let bytes = len.and_then(|n| n.checked_mul(size_of::<T>())).ok_or_else(too_large)?;
+        let len = bytes / size_of::<T>();
+        if len == 0 {
+            return Ok(Self { start: NonNull::dangling(), len });
+        }
+        let layout = Layout::from_size_align(bytes, Self::ALIGN).map_err(|_| too_large())?;
+        // SAFETY: the layout's size isn't zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start.cast()).ok_or(Error::OutOfMemory { what, bytes })?;
+        Ok(Self { start, len })
+    }
+
+    pub(crate) fn as_slice(&self) -> &[T] {
+        // SAFETY: `len` values that this buffer owns, zeroed at first; all bytes are valid for `T`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as in `as_slice`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// A view for the threads of a region.
+    pub(crate) fn share(&mut self) -> Shared<T> {
+        Shared { start: self.start.as_ptr(), len: self.len }
+    }
+}
+
+impl<T: Plain> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            let layout = Layout::from_size_align(self.len * size_of::<T>(), Self::ALIGN);
+            let layout = layout.expect("the layout that it was made with");
+            // SAFETY: `new` allocated it with this layout.
+            unsafe { dealloc(self.start.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+impl<T: Plain> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} values)", self.len)
+    }
+}
+
+// SAFETY: it owns its memory, and `T` is `Send`.
+unsafe impl<T: Plain> Send for Buffer<T> {}
+// SAFETY: `&Buffer` only reads, and `T` is `Sync`.
+unsafe impl<T: Plain> Sync for Buffer<T> {}
+
+/// A view of a buffer without a borrow: whoever makes slices of it answers for their not overlapping in time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shared<T> {
+    start: *mut T,
+    len: usize,
+}
+
+// SAFETY: a pointer and a length; the methods that follow it are unsafe and say what callers owe.
+unsafe impl<T: Plain> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Sync for Shared<T> {}
+
+impl<T: Plain> Shared<T> {
+    /// The values of `range`.
+    ///
+    /// # Safety
+    /// The buffer lives, and nobody writes to the range while the slice is used.
+    pub(crate) unsafe fn slice<'a>(self, range: Range<usize>) -> &'a [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} values", self.len);
+        // SAFETY: inside the buffer, which the caller keeps alive and unwritten.
+        unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
+    }
+
+    /// The values of `range`, to write.
+    ///
+    /// # Safety
+    /// The buffer lives, and nobody else reads or writes the range while the slice is used.
+    pub(crate) unsafe fn slice_mut<'a>(self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} values", self.len);
+        // SAFETY: inside the buffer, which the caller keeps alive and to itself.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+
+    /// The address of value `index`.
+    pub(crate) fn at(self, index: usize) -> *mut T {
+        assert!(index <= self.len, "{index} of {} values", self.len);
+        self.start.wrapping_add(index)
+    }
+}
+
+/// An activation buffer as the threads of a region see it: `[rows, width]`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    data: Shared<f32>,
+    pub(crate) width: usize,
+}
+
+impl View {
+    pub(crate) fn new(buffer: &mut Buffer<f32>, width: usize) -> Self {
+        Self { data: buffer.share(), width }
+    }
+
+    /// All values of the first `rows` rows.
+    ///
+    /// # Safety
+    /// As [`Shared::slice_mut`].
+    pub(crate) unsafe fn rows_mut<'a>(self, rows: usize) -> &'a mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.data.slice_mut(0..rows * self.width) }
+    }
+
+    /// One row.
+    ///
+    /// # Safety
+    /// As [`Shared::slice`].
+    pub(crate) unsafe fn row<'a>(self, row: usize) -> &'a [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.part(row, 0..self.width) }
+    }
+
+    /// One row, to write.
+    ///
+    /// # Safety
+    /// As [`Shared::slice_mut`].
+    pub(crate) unsafe fn row_mut<'a>(self, row: usize) -> &'a mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.part_mut(row, 0..self.width) }
+    }
+
+    /// Some columns of a row.
+    ///
+    /// # Safety
+    /// As [`Shared::slice`].
+    pub(crate) unsafe fn part<'a>(self, row: usize, columns: Range<usize>) -> &'a [f32] {
+        let start = row * self.width;
+        // SAFETY: the caller's promise.
+        unsafe { self.data.slice(start + columns.start..start + columns.end) }
+    }
+
+    /// Some columns of a row, to write.
+    ///
+    /// # Safety
+    /// As [`Shared::slice_mut`].
+    pub(crate) unsafe fn part_mut<'a>(self, row: usize, columns: Range<usize>) -> &'a mut [f32] {
+        let start = row * self.width;
+        // SAFETY: the caller's promise.
+        unsafe { self.data.slice_mut(start + columns.start..start + columns.end) }
+    }
+}
+
+/// Values that the threads of a region take one by one: a worker's own, or a task's.
+#[derive(Debug)]
+pub(crate) struct Slots<T>(Vec<UnsafeCell<T>>);
+
+// SAFETY: `get` is unsafe, and its callers keep threads on different slots.
+unsafe impl<T: Send> Sync for Slots<T> {}
+
+impl<T: Default> Slots<T> {
+    pub(crate) fn new(n: usize) -> Self {
+        let mut slots = Self(Vec::new());
+        slots.grow(n);
+        slots
+    }
+
+    /// Makes it `n` slots at least.
+    pub(crate) fn grow(&mut self, n: usize) {
+        if self.0.len() < n {
+            self.0.resize_with(n, Default::default);
+        }
+    }
+
+    /// The value of slot `index`.
+    ///
+    /// # Safety
+    /// No other borrow of the slot lives: it belongs to this worker (the index that the pool gave to this call), to
+    /// this task, or nobody writes to it.
+    #[expect(clippy::mut_from_ref, reason = "the slot is the caller's own")]
+    pub(crate) unsafe fn get(&self, index: usize) -> &mut T {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.0[index].get() }
+    }
+}

@@ -1,0 +1,160 @@
+//! Sixteen float lanes: what the operations between the matmuls are written in.
+//!
+//! Code is generic over [`Wide`] and enters an instruction set through [`Vectors::run`], so nothing is written twice.
+//! Every method is exact or correctly rounded and always sees sixteen lanes, whatever the width of the registers, so
+//! results are the same bits on every instruction set.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod plain;
+
+use crate::isa::Isa;
+use smelt_quant::reduce16;
+
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Avx2;
+use plain::Plain;
+
+/// Work that is generic over the instruction set.
+pub(crate) trait WideOp {
+    type Output;
+    /// Does the work; implementations are `#[inline(always)]`.
+    fn run<W: Wide>(self, w: W) -> Self::Output;
+}
+
+/// Vectors of sixteen floats. Values of implementing types prove that the CPU has the instructions.
+pub(crate) trait Wide: Copy {
+    type V: Copy;
+
+    fn splat(self, x: f32) -> Self::V;
+    fn load(self, x: &[f32; 16]) -> Self::V;
+    fn store(self, v: Self::V, out: &mut [f32; 16]);
+    /// IEEE halves, widened.
+    fn load_half(self, x: &[u16; 16]) -> Self::V;
+    /// Rounded to IEEE halves, to nearest even.
+    fn store_half(self, v: Self::V, out: &mut [u16; 16]);
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b + c`, rounded once.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `if a > b { a } else { b }`: `b` where either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `if a < b { a } else { b }`: `b` where either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `2ⁿ` where the low bits of `t`'s representation hold the integer `n` in −126..=127.
+    fn exp2_of_low_bits(self, t: Self::V) -> Self::V;
+
+    /// `x`, at most sixteen values, with zeros behind.
+    #[inline(always)]
+    fn load_part(self, x: &[f32]) -> Self::V {
+        let mut all = [0f32; 16];
+        all[..x.len()].copy_from_slice(x);
+        self.load(&all)
+    }
+
+    /// As many lanes as `out` has room for, at most sixteen.
+    #[inline(always)]
+    fn store_part(self, v: Self::V, out: &mut [f32]) {
+        let mut all = [0f32; 16];
+        self.store(v, &mut all);
+        let n = out.len();
+        out.copy_from_slice(&all[..n]);
+    }
+
+    /// The lanes' sum, by the fixed tree of [`reduce16`].
+    #[inline(always)]
+    fn sum(self, v: Self::V) -> f32 {
+        let mut all = [0f32; 16];
+        self.store(v, &mut all);
+        reduce16(all)
+    }
+
+    /// The largest lane; NaNs are passed over.
+    #[inline(always)]
+    fn largest(self, v: Self::V) -> f32 {
+        let mut all = [0f32; 16];
+        self.store(v, &mut all);
+        let mut largest = f32::NEG_INFINITY;
+        for x in all {
+            largest = if x > largest { x } else { largest };
+        }
+        largest
+    }
+
+    /// `eˣ` to 2 ulp; arguments beyond ±87 count as ±87, NaN stays.
+    ///
+    /// `x = n·ln 2 + r` with `|r| ≤ ln 2 / 2`, then the Taylor polynomial of degree 7 (error 2⁻²⁷) times `2ⁿ`.
+    #[inline(always)]
+    fn exp(self, x: Self::V) -> Self::V {
+        /// Adding 1.5 · 2²³ leaves the nearest integer in the low bits of a float.
+        const ROUND: f32 = 12_582_912.0;
+        /// `ln 2` in two parts, the first with trailing zeros so that `n · LN2_HIGH` is exact.
+        const LN2_HIGH: f32 = 0.693_359_4;
+        const LN2_LOW: f32 = -2.121_944_4e-4;
+        const TAYLOR: [f32; 8] =
+            [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+        // The argument stands second, where NaN passes.
+        let x = self.min(self.splat(87.0), self.max(self.splat(-87.0), x));
+        let t = self.fma(x, self.splat(std::f32::consts::LOG2_E), self.splat(ROUND));
+        let n = self.sub(t, self.splat(ROUND));
+        let r = self.fma(n, self.splat(-LN2_HIGH), x);
+        let r = self.fma(n, self.splat(-LN2_LOW), r);
+        let mut p = self.splat(TAYLOR[0]);
+        for c in &TAYLOR[1..] {
+            p = self.fma(p, r, self.splat(*c));
+        }
+        self.mul(p, self.exp2_of_low_bits(t))
+    }
+
+    /// `1 / (1 + e⁻ˣ)`.
+    #[inline(always)]
+    fn sigmoid(self, x: Self::V) -> Self::V {
+        let one = self.splat(1.0);
+        self.div(one, self.add(one, self.exp(self.sub(self.splat(0.0), x))))
+    }
+
+    /// `tanh x = 1 − 2 / (e²ˣ + 1)`, to 2e-7 absolutely.
+    #[inline(always)]
+    fn tanh(self, x: Self::V) -> Self::V {
+        let e = self.exp(self.add(x, x));
+        let one = self.splat(1.0);
+        self.sub(one, self.div(self.splat(2.0), self.add(e, one)))
+    }
+}
+
+/// The instruction set that [`Wide`] code runs in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Vectors {
+    Plain,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+}
+
+impl Vectors {
+    /// The widest vectors among what `isa` allows. AVX-512 runs as AVX2 here: these operations wait for memory.
+    pub(crate) fn new(isa: Isa) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if isa != Isa::Scalar
+            && let Some(token) = Avx2::new()
+        {
+            return Self::Avx2(token);
+        }
+        let _ = isa;
+        Self::Plain
+    }
+
+    /// Runs `op` inside the instruction set's `#[target_feature]` function.
+    #[inline]
+    pub(crate) fn run<O: WideOp>(self, op: O) -> O::Output {
+        match self {
+            Self::Plain => op.run(Plain),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(token) => avx2::enter(token, op),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
