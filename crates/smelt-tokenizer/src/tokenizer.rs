@@ -1,6 +1,7 @@
 //! The tokenizer of one vocabulary.
 
 use crate::bpe::Bpe;
+use crate::chat::Rendered;
 use crate::detok::Detokenizer;
 use crate::error::Error;
 use crate::merge::Merger;
@@ -12,6 +13,7 @@ use crate::unigram::Unigram;
 use crate::vocab::{Spelling, TokenKind, Vocab};
 use crate::wordpiece::WordPiece;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Offsets inside of one piece of text are 32 bits wide; longer texts are cut.
@@ -174,14 +176,30 @@ impl Tokenizer {
 
     /// The ids of `text`. With `add_bos_eos`, BOS and EOS (or SEP) are added if the vocabulary asks for them.
     pub fn encode(&self, text: &str, special: Special, add_bos_eos: bool) -> Vec<u32> {
+        match special {
+            Special::Parse => self.encode_ranges(text, &[], add_bos_eos),
+            Special::Text => self.encode_ranges(text, std::slice::from_ref(&(0..text.len())), add_bos_eos),
+        }
+    }
+
+    /// The ids of a rendered conversation: control tokens are found only in what the template wrote, and BOS is added
+    /// only if the template did not write it.
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Vec<u32> {
+        let bos = self.bos().and_then(|id| self.piece(id)).unwrap_or_default();
+        self.encode_ranges(&rendered.text, &rendered.user, !rendered.begins_with(bos))
+    }
+
+    fn encode_ranges(&self, text: &str, user: &[Range<usize>], add_bos_eos: bool) -> Vec<u32> {
         let Inner { vocab, partition, algorithm, .. } = &*self.0;
         let ids = vocab.special();
         // SentencePiece reads U+2581 as a space everywhere; it matters where runs of spaces are user-defined tokens.
-        let text = match algorithm {
+        let (text, user) = match algorithm {
             Algorithm::Spm(spm) if spm.has_space_runs() && text.contains(SPACE) => {
-                text.replace(SPACE, " ").into()
+                let moved = |at: usize| at - 2 * text[..at].matches(SPACE).count();
+                let user = user.iter().map(|r| moved(r.start)..moved(r.end)).collect();
+                (Cow::Owned(text.replace(SPACE, " ")), Cow::Owned(user))
             }
-            _ => Cow::Borrowed(text),
+            _ => (Cow::Borrowed(text), Cow::Borrowed(user)),
         };
         let mut out = Vec::with_capacity(text.len() / 4 + 2);
         if add_bos_eos && self.0.add_bos {
@@ -189,7 +207,7 @@ impl Tokenizer {
         }
         let mut merger = Merger::default();
         let mut after_special = true;
-        partition.split(vocab, &text, special, |fragment| match fragment {
+        partition.split(vocab, &text, &user, |fragment| match fragment {
             Fragment::Token(id) => {
                 out.push(id);
                 after_special = true;
