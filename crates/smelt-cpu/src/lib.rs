@@ -23,4 +23,5 @@ mod topology;
 mod wide;
 
 pub use backend::{Cpu, CpuError, CpuSettings};
+pub use isa::{Isa, IsaChoice};
 pub use topology::{System, ThreadPlan};

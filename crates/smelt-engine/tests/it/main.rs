@@ -1,5 +1,11 @@
-//! Integration tests of the engine.
+//! The engine against references: transformers, llama.cpp, and itself.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+mod determinism;
+mod families;
+mod real;
+mod sampler;
+mod stop;
 mod vocab;

@@ -1,0 +1,179 @@
+//! A loaded model.
+
+use crate::runner::{Device, Runner};
+use crate::vocab::vocab_source;
+use crate::{Error, Sequence, Settings};
+use smelt_backend::StepLimits;
+use smelt_checkpoint::Checkpoint;
+use smelt_models::Options;
+use smelt_tokenizer::chat::{ChatTemplate, family_for};
+use smelt_tokenizer::{Strictness, Tokenizer};
+use std::path::Path;
+
+/// What a loaded model is, for people and for `--json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// The file's stem, or `general.name`.
+    pub name: String,
+    /// `general.architecture`.
+    pub architecture: &'static str,
+    /// Values in all tensors.
+    pub parameters: u64,
+    /// Bytes of all tensors.
+    pub weight_bytes: u64,
+    /// Bytes of weights that one decoded token reads.
+    pub weight_bytes_per_token: u64,
+    /// Bytes of cache that one token takes.
+    pub kv_bytes_per_token: usize,
+    /// Layers.
+    pub n_layers: usize,
+    /// Tokens that a sequence may have here.
+    pub context: usize,
+    /// Tokens that the model was trained to see.
+    pub trained_context: usize,
+    /// The backend, its instruction set, its threads and why so many.
+    pub backend: String,
+    /// Whether the chat template is Smelt's own for the family, because the file has none.
+    pub built_in_template: Option<&'static str>,
+}
+
+/// A model ready to run. It belongs to one thread.
+pub struct Engine {
+    pub(crate) runner: Runner,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) template: ChatTemplate,
+    pub(crate) facts: Facts,
+    file: std::path::PathBuf,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({})", self.facts.name)
+    }
+}
+
+impl Engine {
+    /// Loads a model file.
+    ///
+    /// # Errors
+    /// If the file, its tokenizer or its template is damaged or of an unknown kind, or the device can't hold it.
+    pub fn load(path: &Path, settings: &Settings) -> Result<Self, Error> {
+        check(settings)?;
+        let checkpoint = Checkpoint::open(path)?;
+        let limits = StepLimits { rows: settings.batch, logit_rows: settings.logit_rows };
+        let options = Options { limits, kv_format: settings.kv_format, context: settings.context };
+        let model = smelt_models::load(&checkpoint, &options)?;
+        let tokenizer = tokenizer_of(&checkpoint, settings.force)?;
+        let (tokens, rows) = (tokenizer.vocab_size(), model.spec.vocab_size);
+        if tokens > rows {
+            return Err(Error::VocabularySize { file: path.into(), tokens, rows });
+        }
+        let (template, built_in_template) = template(&checkpoint, &tokenizer)?;
+        let architecture = model.architecture.name;
+        let (n_layers, trained_context) = (model.spec.layers.len(), model.spec.context_length);
+        let mut runner = Runner::new(Device::new(settings)?, checkpoint.clone(), model, settings)?;
+        let product = |shape: &[usize]| shape.iter().product::<usize>() as u64;
+        let facts = Facts {
+            name: name(&checkpoint)?,
+            architecture,
+            parameters: checkpoint.tensors().map(|t| product(&t.shape)).sum(),
+            weight_bytes: checkpoint.tensor_bytes(),
+            weight_bytes_per_token: runner.weight_bytes_per_token,
+            kv_bytes_per_token: runner.kv_bytes_per_token,
+            n_layers,
+            context: settings.context.unwrap_or(trained_context),
+            trained_context,
+            backend: runner.device.backend().describe(),
+            built_in_template,
+        };
+        Ok(Self { runner, tokenizer, template, facts, file: path.into() })
+    }
+
+    /// What the model is.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Its tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Its chat template.
+    #[must_use]
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Gives a sequence's pages back.
+    pub fn release(&mut self, mut sequence: Sequence) {
+        self.runner.truncate(&mut sequence, 0);
+    }
+
+    /// What the backend's threads read from memory, in GB/s; `None` where the backend has no measure.
+    ///
+    /// # Errors
+    /// If there is no memory to measure with.
+    pub fn measure_bandwidth(&mut self) -> Result<Option<f64>, Error> {
+        Ok(match &self.runner.device {
+            Device::Cpu(cpu) => Some(cpu.measure_bandwidth()?),
+            Device::Reference(_) => None,
+        })
+    }
+}
+
+/// Builds the tokenizer that a checkpoint describes.
+///
+/// # Errors
+/// If the metadata is missing or damaged, or its rules are unknown and `force` is off.
+pub fn tokenizer_of(checkpoint: &Checkpoint, force: bool) -> Result<Tokenizer, Error> {
+    let source = vocab_source(checkpoint.metadata())?;
+    let strictness = if force { Strictness::Force } else { Strictness::Strict };
+    Tokenizer::new(source, strictness)
+        .map_err(|source| Error::Tokenizer { file: checkpoint.path().into(), source })
+}
+
+/// The checkpoint's template, or its family's own and that one's name.
+fn template(
+    checkpoint: &Checkpoint,
+    tokenizer: &Tokenizer,
+) -> Result<(ChatTemplate, Option<&'static str>), Error> {
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id)).unwrap_or_default();
+    let architecture = checkpoint.metadata().require_str("general.architecture")?;
+    let family = family_for(architecture, |token| tokenizer.id_of(token).is_some());
+    let (source, built_in) = match checkpoint.metadata().str("tokenizer.chat_template")? {
+        Some(own) => (own, None),
+        None => (family.template, Some(family.name)),
+    };
+    let template = ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))
+        .map_err(|source| Error::Template { file: checkpoint.path().into(), source })?;
+    Ok((template, built_in))
+}
+
+fn name(checkpoint: &Checkpoint) -> Result<String, Error> {
+    let stem = checkpoint.path().file_stem().map(|s| s.to_string_lossy().into_owned());
+    Ok(checkpoint.metadata().str("general.name")?.map(str::to_owned).or(stem).unwrap_or_default())
+}
+
+fn check(settings: &Settings) -> Result<(), Error> {
+    let ranges = [
+        ("context", settings.context.unwrap_or(1), 1, 1 << 24),
+        ("batch", settings.batch, 1, 4096),
+        ("logit_rows", settings.logit_rows, 1, 4096),
+        ("threads", settings.threads.unwrap_or(1), 1, 512),
+    ];
+    match ranges.iter().find(|(_, value, low, high)| !(low..=high).contains(&value)) {
+        None => Ok(()),
+        Some((name, value, low, high)) => {
+            Err(Error::Setting { name, value: value.to_string(), range: format!("between {low} and {high}") })
+        }
+    }
+}

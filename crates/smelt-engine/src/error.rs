@@ -1,0 +1,61 @@
+//! What can go wrong in the engine.
+
+use crate::sampler::SampleError;
+use crate::stop::StopError;
+use std::path::PathBuf;
+
+/// An error of loading or of generating.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The model file.
+    #[error(transparent)]
+    Checkpoint(#[from] smelt_checkpoint::Error),
+    /// The model's graph.
+    #[error(transparent)]
+    Model(#[from] smelt_models::Error),
+    /// The device.
+    #[error(transparent)]
+    Backend(#[from] smelt_backend::Error),
+    /// The CPU backend could not start.
+    #[error(transparent)]
+    Cpu(#[from] smelt_cpu::CpuError),
+    /// The vocabulary.
+    #[error("{file}: {source}")]
+    Tokenizer { file: PathBuf, source: smelt_tokenizer::Error },
+    /// The chat template.
+    #[error("{file}: chat template: {source}")]
+    Template { file: PathBuf, source: smelt_tokenizer::chat::TemplateError },
+    /// The vocabulary has more tokens than the model has logits.
+    #[error("{file}: the tokenizer has {tokens} tokens, the model's embedding {rows}")]
+    VocabularySize { file: PathBuf, tokens: usize, rows: usize },
+    /// A sampling setting.
+    #[error(transparent)]
+    Sampler(#[from] SampleError),
+    /// A stop string.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// The model computed nonsense.
+    #[error(
+        "{model}: the logits of step {step} are not numbers: {source}; the file is damaged, or its numbers overflow \
+         this engine's arithmetic"
+    )]
+    Logits { model: String, step: usize, source: SampleError },
+    /// The prompt doesn't fit.
+    #[error(
+        "the prompt has {prompt} tokens, and {reserve} are kept for the answer, but the context holds {context}; \
+         shorten the prompt or raise --ctx"
+    )]
+    ContextExceeded { prompt: usize, reserve: usize, context: usize },
+    /// A setting outside its range.
+    #[error("{name} is {value}, but must be {range}")]
+    Setting { name: &'static str, value: String, range: String },
+    /// Nothing to compute.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// A token id outside the vocabulary.
+    #[error("token {token} is outside the vocabulary of {vocab_size}")]
+    TokenRange { token: u32, vocab_size: usize },
+    /// A text too short to evaluate.
+    #[error("the text has {tokens} tokens; {needed} are needed for two chunks of context {context}")]
+    TextTooShort { tokens: usize, needed: usize, context: usize },
+}

@@ -1,0 +1,173 @@
+//! Measurements of a model: logits, perplexity, speed.
+
+use crate::runner::Want;
+use crate::{Engine, Error, Sequence};
+use smelt_tokenizer::Special;
+use std::time::{Duration, Instant};
+
+/// Perplexity of a text, so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Perplexity {
+    /// Chunks done.
+    pub chunks: usize,
+    /// Chunks to do.
+    pub total: usize,
+    /// Tokens that counted.
+    pub tokens: usize,
+    /// Mean negative log-likelihood, in nats.
+    pub nll: f64,
+    /// Standard error of the mean.
+    pub nll_error: f64,
+}
+
+impl Perplexity {
+    /// `exp(nll)`.
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        self.nll.exp()
+    }
+
+    /// Standard error of the perplexity, to first order.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        self.value() * self.nll_error
+    }
+}
+
+impl Engine {
+    /// Logits behind every one of `tokens`, in order, `(index, logits)`.
+    ///
+    /// # Errors
+    /// If there are no tokens, more than the context holds, or one outside the vocabulary.
+    pub fn logits(
+        &mut self,
+        tokens: &[u32],
+        sink: &mut dyn FnMut(usize, &[f32]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        let context = self.facts.context;
+        if tokens.len() > context {
+            return Err(Error::ContextExceeded { prompt: tokens.len(), reserve: 0, context });
+        }
+        let mut sequence = Sequence::default();
+        let done =
+            self.runner.extend(&mut sequence, tokens, Want::From(0), &mut |_| true, &mut |i, l| sink(i, l));
+        self.release(sequence);
+        done.map(|_| ())
+    }
+
+    /// Perplexity by llama.cpp's protocol: the text is cut into chunks of `context` tokens, each starting with BOS
+    /// where the model has one, and the second half of each chunk counts.
+    ///
+    /// # Errors
+    /// If the text has fewer than two chunks, or the model fails.
+    pub fn perplexity(
+        &mut self,
+        text: &str,
+        context: usize,
+        chunks: Option<usize>,
+        progress: &mut dyn FnMut(&Perplexity) -> bool,
+    ) -> Result<Perplexity, Error> {
+        let tokens = self.tokenizer.encode(text, Special::Text, true);
+        if context < 4 || context > self.facts.context {
+            let range = format!("between 4 and {}", self.facts.context);
+            return Err(Error::Setting { name: "ctx", value: context.to_string(), range });
+        }
+        if tokens.len() < 2 * context {
+            return Err(Error::TextTooShort { tokens: tokens.len(), needed: 2 * context, context });
+        }
+        let total = (tokens.len() / context).min(chunks.unwrap_or(usize::MAX));
+        let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
+        let mut state = Perplexity { chunks: 0, total, tokens: 0, nll: 0.0, nll_error: 0.0 };
+        let (mut sum, mut sum_of_squares) = (0.0, 0.0);
+        for chunk in tokens.chunks_exact(context).take(total) {
+            let mut chunk = chunk.to_vec();
+            if let Some(bos) = bos {
+                chunk[0] = bos;
+            }
+            let mut sequence = Sequence::default();
+            let first = context / 2;
+            let mut count = |index: usize, logits: &mut [f32]| {
+                if let Some(next) = chunk.get(index + 1) {
+                    let nll = negative_log_likelihood(logits, *next);
+                    sum += nll;
+                    sum_of_squares += nll * nll;
+                    state.tokens += 1;
+                }
+                Ok(())
+            };
+            let done =
+                self.runner.extend(&mut sequence, &chunk, Want::From(first), &mut |_| true, &mut count);
+            self.release(sequence);
+            done?;
+            state.chunks += 1;
+            let n = state.tokens as f64;
+            state.nll = sum / n;
+            state.nll_error = ((sum_of_squares / n - state.nll * state.nll).max(0.0) / (n - 1.0)).sqrt();
+            if !progress(&state) {
+                break;
+            }
+        }
+        Ok(state)
+    }
+
+    /// Time to compute `n_prompt` tokens in an empty sequence.
+    ///
+    /// # Errors
+    /// If they don't fit, or the model fails.
+    pub fn time_prefill(&mut self, n_prompt: usize) -> Result<Duration, Error> {
+        let tokens = self.probe_tokens(n_prompt)?;
+        let mut sequence = Sequence::default();
+        let start = Instant::now();
+        let done = self.runner.extend(&mut sequence, &tokens, Want::Last, &mut |_| true, &mut |_, _| Ok(()));
+        let time = start.elapsed();
+        self.release(sequence);
+        done.map(|_| time)
+    }
+
+    /// Time to compute `n_gen` tokens one by one behind `depth` others.
+    ///
+    /// # Errors
+    /// If they don't fit, or the model fails.
+    pub fn time_decode(&mut self, n_gen: usize, depth: usize) -> Result<Duration, Error> {
+        let tokens = self.probe_tokens(depth + n_gen)?;
+        let mut sequence = Sequence::default();
+        let mut run = |engine: &mut Self| {
+            engine.runner.extend(
+                &mut sequence,
+                &tokens[..depth],
+                Want::Last,
+                &mut |_| true,
+                &mut |_, _| Ok(()),
+            )?;
+            let start = Instant::now();
+            for token in tokens[depth..].chunks(1) {
+                engine.runner.extend(&mut sequence, token, Want::Last, &mut |_| true, &mut |_, _| Ok(()))?;
+            }
+            Ok(start.elapsed())
+        };
+        let time = run(self);
+        self.release(sequence);
+        time
+    }
+
+    /// Tokens spread over the vocabulary, the same every time. Which they are doesn't matter for speed, except to
+    /// experts: a single token would load the same ones.
+    fn probe_tokens(&self, n: usize) -> Result<Vec<u32>, Error> {
+        let context = self.facts.context;
+        if n > context {
+            return Err(Error::ContextExceeded { prompt: n, reserve: 0, context });
+        }
+        let vocab_size = self.runner.vocab_size as u64;
+        Ok((0..n as u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % vocab_size) as u32).collect())
+    }
+}
+
+/// `−ln softmax(logits)[token]`, in f64.
+fn negative_log_likelihood(logits: &[f32], token: u32) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
+    sum.ln() - f64::from(logits[token as usize] - max)
+}

@@ -1,0 +1,184 @@
+//! Steps of the backend: rows in, logits out, pages taken as sequences grow.
+
+use crate::pages::Pages;
+use crate::{BackendChoice, Error, Settings};
+use smelt_backend::{Backend, PAGE_TOKENS, Reference, SequenceInput, StepInputs};
+use smelt_checkpoint::Checkpoint;
+use smelt_cpu::{Cpu, CpuSettings};
+use smelt_models::Model;
+
+/// A sequence of tokens whose keys and values are in the cache. It must be given back to its engine
+/// ([`crate::Engine::release`]) for its pages to be used again.
+#[derive(Debug, Default)]
+pub struct Sequence {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) pages: Vec<u32>,
+}
+
+impl Sequence {
+    /// The tokens in the cache.
+    #[must_use]
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// How many leading tokens are the same as `tokens`.
+    #[must_use]
+    pub fn common_prefix(&self, tokens: &[u32]) -> usize {
+        self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count()
+    }
+}
+
+/// The one device of an engine. `Cpu` has measurements of its own that the seam has no place for.
+pub(crate) enum Device {
+    Cpu(Box<Cpu>),
+    Reference(Reference),
+}
+
+impl Device {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, Error> {
+        Ok(match settings.backend {
+            BackendChoice::Cpu => {
+                let (threads, isa) = (settings.threads, settings.isa);
+                Self::Cpu(Box::new(Cpu::new(CpuSettings { threads, isa })?))
+            }
+            BackendChoice::Reference => Self::Reference(Reference::new()),
+        })
+    }
+
+    pub(crate) fn backend(&mut self) -> &mut dyn Backend {
+        match self {
+            Self::Cpu(cpu) => &mut **cpu,
+            Self::Reference(reference) => reference,
+        }
+    }
+}
+
+/// Runs steps.
+pub(crate) struct Runner {
+    pub(crate) device: Device,
+    checkpoint: Checkpoint,
+    pages: Pages,
+    batch: usize,
+    logit_rows: usize,
+    pub(crate) vocab_size: usize,
+    pub(crate) kv_bytes_per_token: usize,
+    pub(crate) weight_bytes_per_token: u64,
+    positions: Vec<u32>,
+    sequence: Vec<u32>,
+    wanted: Vec<u32>,
+    /// Logits of the last step, `[logit rows, vocab_size]`.
+    logits: Vec<f32>,
+}
+
+/// Which logits an [`Runner::extend`] hands over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Those behind the last token.
+    Last,
+    /// Those from the given index of the new tokens on.
+    From(usize),
+}
+
+impl Runner {
+    pub(crate) fn new(
+        mut device: Device,
+        checkpoint: Checkpoint,
+        model: Model,
+        settings: &Settings,
+    ) -> Result<Self, Error> {
+        let vocab_size = model.spec.vocab_size;
+        let kv_bytes_per_token = model.program.caches.iter().map(|c| c.bytes_per_token()).sum();
+        device.backend().prepare(model.program, model.weights)?;
+        let weight_bytes_per_token = device.backend().weight_bytes_per_token();
+        Ok(Self {
+            device,
+            checkpoint,
+            pages: Pages::default(),
+            batch: settings.batch,
+            logit_rows: settings.logit_rows,
+            vocab_size,
+            kv_bytes_per_token,
+            weight_bytes_per_token,
+            positions: Vec::new(),
+            sequence: Vec::new(),
+            wanted: Vec::new(),
+            logits: Vec::new(),
+        })
+    }
+
+    /// Forgets what `sequence` has from token `len` on.
+    pub(crate) fn truncate(&mut self, sequence: &mut Sequence, len: usize) {
+        sequence.tokens.truncate(len);
+        let keep = sequence.tokens.len().div_ceil(PAGE_TOKENS);
+        self.pages.give(sequence.pages.drain(keep..).rev());
+    }
+
+    /// Appends `tokens` to `sequence`, in steps; hands the wanted logits over, `(index of the token, logits behind
+    /// it)`. After each step `progress` gets the count of tokens done; if it says false, the rest is left out.
+    pub(crate) fn extend(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        want: Want,
+        progress: &mut dyn FnMut(usize) -> bool,
+        sink: &mut dyn FnMut(usize, &mut [f32]) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        if let Some(token) = tokens.iter().find(|t| **t as usize >= self.vocab_size) {
+            return Err(Error::TokenRange { token: *token, vocab_size: self.vocab_size });
+        }
+        let first_wanted = match want {
+            Want::Last => tokens.len().saturating_sub(1),
+            Want::From(index) => index,
+        };
+        let mut done = 0;
+        while done < tokens.len() {
+            let mut n = self.batch.min(tokens.len() - done);
+            let start = first_wanted.max(done);
+            // A step never wants more logits than there is room for.
+            n = n.min((start - done).saturating_add(self.logit_rows));
+            self.step(sequence, &tokens[done..done + n], start - done)?;
+            for (row, index) in (start..done + n).enumerate() {
+                sink(index, &mut self.logits[row * self.vocab_size..][..self.vocab_size])?;
+            }
+            done += n;
+            if !progress(done) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// One step: `tokens` at the sequence's end, logits from row `wanted` on into `self.logits`.
+    fn step(&mut self, sequence: &mut Sequence, tokens: &[u32], wanted: usize) -> Result<(), Error> {
+        let start = sequence.tokens.len();
+        let end = start + tokens.len();
+        let missing = end.div_ceil(PAGE_TOKENS) - sequence.pages.len();
+        if let Some(reserved) = self.pages.growth(missing) {
+            self.device.backend().reserve_pages(reserved)?;
+            self.pages.grow(reserved);
+        }
+        sequence.pages.extend((0..missing).map(|_| self.pages.take()));
+        refill(&mut self.positions, start as u32..end as u32);
+        refill(&mut self.sequence, std::iter::repeat_n(0, tokens.len()));
+        refill(&mut self.wanted, wanted.min(tokens.len()) as u32..tokens.len() as u32);
+        let inputs = StepInputs {
+            tokens,
+            positions: &self.positions,
+            sequence: &self.sequence,
+            sequences: &[SequenceInput { pages: &sequence.pages }],
+            logit_rows: &self.wanted,
+        };
+        self.device.backend().run(&inputs)?;
+        self.logits.resize(self.wanted.len() * self.vocab_size, 0.0);
+        self.device.backend().read_output(&mut self.logits)?;
+        self.checkpoint.check_intact()?;
+        sequence.tokens.extend_from_slice(tokens);
+        Ok(())
+    }
+}
+
+fn refill(list: &mut Vec<u32>, values: impl Iterator<Item = u32>) {
+    list.clear();
+    list.extend(values);
+}

@@ -1,0 +1,37 @@
+//! What several test modules need.
+
+use smelt_engine::{BackendChoice, Engine, KvFormat, Settings};
+use smelt_testdata::Array;
+use std::path::Path;
+
+/// Settings of exact tests: nothing is rounded but what the kernels round.
+pub(crate) fn exact() -> Settings {
+    Settings { kv_format: KvFormat::F32, logit_rows: 64, threads: Some(2), ..Settings::default() }
+}
+
+/// The same on the reference backend.
+pub(crate) fn reference() -> Settings {
+    Settings { backend: BackendChoice::Reference, ..exact() }
+}
+
+/// Logits behind every token, `[tokens, vocab_size]`.
+pub(crate) fn logits(engine: &mut Engine, tokens: &[u32]) -> Array<f32> {
+    let mut values = Vec::new();
+    let mut sink = |_: usize, row: &[f32]| {
+        values.extend_from_slice(row);
+        Ok(())
+    };
+    engine.logits(tokens, &mut sink).unwrap();
+    let width = values.len() / tokens.len();
+    Array { shape: vec![tokens.len(), width], values }
+}
+
+/// Loads a file.
+pub(crate) fn load(path: &Path, settings: &Settings) -> Engine {
+    Engine::load(path, settings).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The ids of a reference file.
+pub(crate) fn ids(values: &[i32]) -> Vec<u32> {
+    values.iter().map(|t| *t as u32).collect()
+}

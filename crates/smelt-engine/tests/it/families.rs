@@ -1,0 +1,116 @@
+//! Every family on both backends, every block format, against exact logits.
+
+use crate::common::{exact, ids, load, logits, reference};
+use smelt_engine::{KvFormat, Settings};
+use smelt_testdata::{Npz, compare_logits, data};
+
+/// The folders of `tests/data/tiny` that hold a text model.
+fn models() -> Vec<String> {
+    let folders = std::fs::read_dir(data("tiny")).unwrap();
+    let names = folders.map(|f| f.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|n| n != "quants" && !n.ends_with(".md")).collect();
+    names.sort();
+    assert!(names.len() >= 16, "{names:?}");
+    names
+}
+
+#[test]
+fn float_files_equal_transformers_on_both_backends() {
+    for name in models() {
+        let right = Npz::open(&format!("tiny/{name}/ref.npz"));
+        let tokens = ids(&right.i32("input_ids").values);
+        for settings in [exact(), reference()] {
+            let file = data(&format!("tiny/{name}/{name}-f16.gguf"));
+            let found = logits(&mut load(&file, &settings), &tokens);
+            let right_logits = right.f32("logits");
+            for (i, position) in right.i32("positions").values.iter().enumerate() {
+                let d = compare_logits(found.row(*position as usize), right_logits.row(i));
+                assert!(
+                    d.max < 1e-4 && d.kl < 1e-6,
+                    "{name}, {:?}, position {position}: {d:?}",
+                    settings.backend
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn half_precision_caches_stay_within_the_bar() {
+    for name in models() {
+        let right = Npz::open(&format!("tiny/{name}/ref.npz"));
+        let settings = Settings { kv_format: KvFormat::F16, ..exact() };
+        let tokens = ids(&right.i32("input_ids").values);
+        let found = logits(&mut load(&data(&format!("tiny/{name}/{name}-f16.gguf")), &settings), &tokens);
+        let right_logits = right.f32("logits");
+        for (i, position) in right.i32("positions").values.iter().enumerate() {
+            let d = compare_logits(found.row(*position as usize), right_logits.row(i));
+            assert!(d.max < 1e-3 && d.kl < 1e-6, "{name}, position {position}: {d:?}");
+        }
+    }
+}
+
+#[test]
+fn greedy_tokens_equal_transformers() {
+    for name in models() {
+        let right = Npz::open(&format!("tiny/{name}/ref.npz"));
+        let mut tokens = ids(&right.i32("input_ids").values);
+        let mut engine = load(&data(&format!("tiny/{name}/{name}-f16.gguf")), &exact());
+        let greedy = ids(&right.i32("greedy").values);
+        for (token, margin) in greedy.iter().zip(right.f32("greedy_margin").values) {
+            let found = logits(&mut engine, &tokens);
+            let last = found.row(tokens.len() - 1);
+            let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
+            assert!(
+                margin < 0.02 || best as u32 == *token,
+                "{name}: {best}, where {token} is right by {margin}"
+            );
+            tokens.push(*token);
+        }
+    }
+}
+
+/// Mean KL over the rows of `right` that `found`'s last rows have.
+fn mean_kl(found: &[&[f32]], right: &smelt_testdata::Array<f32>) -> f64 {
+    let sum: f64 = found.iter().enumerate().map(|(i, row)| compare_logits(row, right.row(i)).kl).sum();
+    sum / found.len() as f64
+}
+
+#[test]
+fn quantised_files_are_as_close_to_exact_as_llama_cpp() {
+    let files = std::fs::read_dir(data("tiny/quants")).unwrap();
+    let mut names: Vec<String> = files
+        .filter_map(|f| {
+            f.unwrap().file_name().into_string().unwrap().strip_suffix(".gguf").map(str::to_owned)
+        })
+        .collect();
+    names.sort();
+    assert!(names.len() >= 20, "{names:?}");
+    let (mut worse, mut report) = (Vec::new(), String::new());
+    for name in names {
+        let right = Npz::open(&format!("tiny/quants/{name}.npz"));
+        let exact_logits = right.f32("logits_dequant");
+        let theirs = right.f32("logits_llamacpp");
+        let rows = exact_logits.shape[0];
+        let tokens = ids(&right.i32("input_ids").values);
+        let file = data(&format!("tiny/quants/{name}.gguf"));
+        let last = |found: &smelt_testdata::Array<f32>| -> Vec<Vec<f32>> {
+            (tokens.len() - rows..tokens.len()).map(|i| found.row(i).to_vec()).collect()
+        };
+        let dequantised = last(&logits(&mut load(&file, &reference()), &tokens));
+        for (i, row) in dequantised.iter().enumerate() {
+            let d = compare_logits(row, exact_logits.row(i));
+            assert!(d.max < 1e-4 && d.kl < 1e-6, "{name} on the reference backend, row {i}: {d:?}");
+        }
+        let found = last(&logits(&mut load(&file, &exact()), &tokens));
+        let found: Vec<&[f32]> = found.iter().map(Vec::as_slice).collect();
+        let ours = mean_kl(&found, &exact_logits);
+        let theirs = mean_kl(&(0..rows).map(|i| theirs.row(i)).collect::<Vec<_>>(), &exact_logits);
+        report += &format!("{name}: {ours:.2e}, llama.cpp {theirs:.2e}\n");
+        if ours > theirs {
+            worse.push(name);
+        }
+    }
+    println!("{report}");
+    assert!(worse.is_empty(), "further from exact than llama.cpp: {worse:?}\n{report}");
+}
