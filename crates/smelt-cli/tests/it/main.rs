@@ -1,0 +1,5 @@
+//! Whole-command transcripts: what a person types and sees.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap in a helper fails the test, as it should")]
+
+mod commands;
