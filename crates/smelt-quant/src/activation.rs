@@ -51,9 +51,26 @@ impl Activation {
     }
 }
 
+/// The scale of a block whose largest magnitude is `amax`: `amax / 127`, in blocks of 32 rounded to half precision.
+///
+/// Half precision is what GGML's `Q8_0` activations have. An own, finer scale would be no more exact in the end (the
+/// codes' rounding weighs thirty times as much) and would make every model differ from what GGML computes. Scales that
+/// half precision can't hold as normal numbers are left as they are.
+#[must_use]
+pub fn block_scale(amax: f32, block: usize) -> f32 {
+    const NORMAL_HALVES: std::ops::Range<f32> = 6.103_515_6e-5..65504.0;
+    let scale = amax / 127.0;
+    if block != 32 || !NORMAL_HALVES.contains(&scale) {
+        return scale;
+    }
+    // Half precision keeps 10 of 23 fraction bits; ties go to even.
+    let bits = scale.to_bits();
+    f32::from_bits((bits + 0x0FFF + ((bits >> 13) & 1)) & !0x1FFF)
+}
+
 /// Quantises a row with one scale per `block` values and one sum per `group` values (`group` divides `block`).
 ///
-/// In each block, with `amax` the largest magnitude: `scale = amax / 127`, and every code is
+/// In each block, with `amax` the largest magnitude: `scale = amax / 127` (see [`block_scale`]), and every code is
 /// `round_ties_even(value · (127 / amax))`, which is −127..=127. Two kinds of block differ:
 /// - one with a NaN or an infinity gets scale NaN and codes 0, so that the NaN reaches every result;
 /// - one so small that `127 / amax` overflows (all zeros, or `amax` below 2⁻¹²¹) gets scale 0 and codes 0.
@@ -76,7 +93,7 @@ pub fn quantize_row(
         *scale = match (finite, usable) {
             (false, _) => f32::NAN,
             (true, false) => 0.0,
-            (true, true) => amax / 127.0,
+            (true, true) => block_scale(amax, block),
         };
         for (c, v) in codes.iter_mut().zip(values) {
             *c = if usable { (v * inverse).round_ties_even() as i8 } else { 0 };

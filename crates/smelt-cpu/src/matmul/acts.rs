@@ -3,6 +3,7 @@
 use crate::isa::{Isa, Line, Op, Simd};
 use core::marker::PhantomData;
 use core::ops::Range;
+use smelt_quant::activation::block_scale;
 use smelt_quant::{Activation, Row};
 
 /// Which rows of activations a matmul reads, and in which order.
@@ -320,7 +321,7 @@ impl Op for QuantizeRow<'_> {
                 codes.fill(0);
                 continue;
             }
-            *scale = amax / 127.0;
+            *scale = block_scale(amax, self.block);
             let inverse = s.splat_f(inverse);
             for (v, out) in x.chunks_exact(S::LANES).zip(codes.chunks_exact_mut(S::LANES)) {
                 s.store(&mut line, 0, s.to_i(s.mul_f(s.load_slice(v), inverse)));
