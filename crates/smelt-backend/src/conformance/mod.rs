@@ -27,6 +27,16 @@ pub struct Step {
     pub output_rows: usize,
 }
 
+/// How far a step's output may be from the reference's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Tolerance {
+    /// Largest |difference| over the largest |reference value|: for float arithmetic in another order.
+    Largest(f32),
+    /// Root mean square of the differences over that of the reference values: for rounding to int8, whose largest error
+    /// among a few values says little.
+    RootMeanSquare(f32),
+}
+
 /// One case.
 #[derive(Debug, Clone)]
 pub struct Case {
@@ -36,8 +46,8 @@ pub struct Case {
     pub op: &'static str,
     /// The program, its weights and its steps.
     pub setup: Setup,
-    /// Largest |difference| over the largest |reference value| of a step.
-    pub tolerance: f32,
+    /// How far a backend may be from the reference.
+    pub tolerance: Tolerance,
 }
 
 /// Page table of sequence `s` in a case of `n` sequences: pages interleave, so that a backend that takes pages for
@@ -54,13 +64,27 @@ impl Case {
     pub fn check(&self, make: &mut dyn FnMut() -> Box<dyn Backend>) -> Result<(), String> {
         let expected = self.outputs(&mut Reference::new())?;
         let found = self.outputs(&mut *make())?;
-        for (step, (e, f)) in expected.iter().zip(&found).enumerate() {
-            let largest = e.iter().fold(0f32, |m, v| m.max(v.abs()));
-            for (i, (e, f)) in e.iter().zip(f).enumerate() {
-                let same_kind = e.is_nan() == f.is_nan();
-                if !same_kind || (e - f).abs() > self.tolerance * largest {
-                    return Err(format!("{}: step {step}, value {i}: {f}, where {e} is right", self.name));
+        for (step, (expected, found)) in expected.iter().zip(&found).enumerate() {
+            let at = format!("{}: step {step}", self.name);
+            let pairs = || expected.iter().zip(found);
+            if let Some(i) = pairs().position(|(e, f)| e.is_nan() != f.is_nan()) {
+                return Err(format!("{at}, value {i}: {}, where {} is right", found[i], expected[i]));
+            }
+            let (error, tolerance) = match self.tolerance {
+                Tolerance::Largest(tolerance) => {
+                    let largest =
+                        |values: &mut dyn Iterator<Item = f32>| values.fold(0f32, |m, v| m.max(v.abs()));
+                    let error = largest(&mut pairs().map(|(e, f)| e - f));
+                    (error / largest(&mut expected.iter().copied()), tolerance)
                 }
+                Tolerance::RootMeanSquare(tolerance) => {
+                    let squares = |values: &mut dyn Iterator<Item = f32>| values.map(|v| v * v).sum::<f32>();
+                    let error = squares(&mut pairs().map(|(e, f)| e - f));
+                    ((error / squares(&mut expected.iter().copied())).sqrt(), tolerance)
+                }
+            };
+            if error > tolerance {
+                return Err(format!("{at}: off by {error}, where {tolerance} is allowed"));
             }
         }
         Ok(())
