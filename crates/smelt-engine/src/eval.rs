@@ -165,9 +165,10 @@ impl Engine {
     }
 }
 
-/// `−ln softmax(logits)[token]`, in f64.
+/// `−ln softmax(logits)[token]`. Exponentials are f32, because there are as many as the vocabulary has tokens; their sum
+/// is f64.
 fn negative_log_likelihood(logits: &[f32], token: u32) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
+    let sum: f64 = logits.chunks(64).map(|c| f64::from(c.iter().map(|l| (l - max).exp()).sum::<f32>())).sum();
     sum.ln() - f64::from(logits[token as usize] - max)
 }

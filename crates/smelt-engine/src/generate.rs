@@ -1,7 +1,7 @@
 //! The one token loop and the one emitter.
 
 use crate::runner::Want;
-use crate::sampler::{Sampler, SamplerSettings};
+use crate::sampler::{SampleError, Sampler, SamplerSettings};
 use crate::stop::StopMatcher;
 use crate::{Engine, Error, Sequence};
 use std::time::{Duration, Instant};
@@ -191,10 +191,9 @@ impl Loop<'_> {
         let Self { engine, sampler, next, step } = self;
         let model = &engine.facts.name;
         let mut sample = |_: usize, logits: &mut [f32]| {
-            let token = sampler.sample(logits).map_err(|source| Error::Logits {
-                model: model.clone(),
-                step: *step,
-                source,
+            let token = sampler.sample(logits).map_err(|source| match source {
+                SampleError::NotFinite { .. } => Error::Logits { model: model.clone(), step: *step, source },
+                other => Error::Sampler(other),
             })?;
             sampler.accept(token);
             *next = Some(token);

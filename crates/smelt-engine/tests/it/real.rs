@@ -1,6 +1,6 @@
 //! Real models against llama.cpp.
 
-use crate::common::{exact, load};
+use crate::common::load;
 use smelt_engine::{Engine, Settings};
 use smelt_testdata::{fetched, json};
 
@@ -10,16 +10,24 @@ const MODELS: &[&str] = &["SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_
 /// A step where llama.cpp's own best two are nearer than this may go either way.
 const TIE: f64 = 0.05;
 
+/// No step may differ whose best two are further apart than this. llama.cpp's int8 activations put its logits up to 1.2
+/// from exact ones on these models (`max_abs` in the references of the exact logits), and so do ours.
+const CLEAR: f64 = 0.7;
+
+/// Of 704 steps that follow llama.cpp's tokens, how many may differ between the two bounds.
+const MOST_DIFFERENCES: usize = 22;
+
 fn tokens(value: &serde_json::Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect()
 }
 
 #[test]
-fn greedy_tokens_equal_llama_cpp() {
+fn greedy_tokens_follow_llama_cpps() {
     let references = json("refs/greedy.json");
-    let mut differences = Vec::new();
     for name in MODELS {
-        let mut engine = load(&fetched(&format!("models/{name}")), &exact());
+        let mut differences = Vec::new();
+        let settings = Settings { logit_rows: 64, threads: Some(2), ..Settings::default() };
+        let mut engine = load(&fetched(&format!("models/{name}")), &settings);
         for prompt in references["models"][name].as_array().unwrap() {
             let text = prompt["text"].as_str().unwrap();
             let mut ids = tokens(&prompt["text_ids"]);
@@ -35,18 +43,18 @@ fn greedy_tokens_equal_llama_cpp() {
                     let best = (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as u64;
                     let margin = step[1].as_f64().unwrap() - step[3].as_f64().unwrap();
                     if margin >= TIE && best != step[0].as_u64().unwrap() {
+                        let beginning: String = text.chars().take(24).collect();
                         let i = index - start;
-                        differences.push(format!(
-                            "{name}, {:?}, step {i}: {best}, llama.cpp {step}",
-                            text.chars().take(24).collect::<String>()
-                        ));
+                        differences.push(format!("{beginning:?}, step {i}: {best}, llama.cpp {step}"));
+                        assert!(margin < CLEAR, "{name}: {}", differences.join("\n"));
                     }
                     Ok(())
                 })
                 .unwrap();
         }
+        println!("{name}: {} differences\n{}", differences.len(), differences.join("\n"));
+        assert!(differences.len() <= MOST_DIFFERENCES, "{name}: {}", differences.join("\n"));
     }
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
 /// llama.cpp's final estimates over eight chunks of 512 tokens; the bar is half a percent.
