@@ -31,6 +31,12 @@ pub struct Facts {
     pub context: usize,
     /// Tokens that the model was trained to see.
     pub trained_context: usize,
+    /// Logits per row: the tokens of the vocabulary, and what the file's embedding has beyond them.
+    pub vocab_size: usize,
+    /// The backend's name.
+    pub device: &'static str,
+    /// Threads that compute.
+    pub threads: usize,
     /// The backend, its instruction set, its threads and why so many.
     pub backend: String,
     /// Whether the chat template is Smelt's own for the family, because the file has none.
@@ -83,6 +89,9 @@ impl Engine {
             n_layers,
             context: settings.context.unwrap_or(trained_context),
             trained_context,
+            vocab_size: runner.vocab_size,
+            device: runner.device.name(),
+            threads: runner.device.threads(),
             backend: runner.device.backend().describe(),
             built_in_template,
         };

@@ -5,6 +5,9 @@ use crate::{Engine, Error, Sequence};
 use smelt_tokenizer::Special;
 use std::time::{Duration, Instant};
 
+/// Takes the index of a token and the logits behind it.
+pub type LogitsSink<'a> = dyn FnMut(usize, &[f32]) -> Result<(), Error> + 'a;
+
 /// Perplexity of a text, so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Perplexity {
@@ -39,11 +42,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there are no tokens, more than the context holds, or one outside the vocabulary.
-    pub fn logits(
-        &mut self,
-        tokens: &[u32],
-        sink: &mut dyn FnMut(usize, &[f32]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn logits(&mut self, tokens: &[u32], sink: &mut LogitsSink<'_>) -> Result<(), Error> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -113,42 +112,36 @@ impl Engine {
         Ok(state)
     }
 
-    /// Time to compute `n_prompt` tokens in an empty sequence.
+    /// Time to compute `n_prompt` tokens, in batches, behind `depth` others.
     ///
     /// # Errors
     /// If they don't fit, or the model fails.
-    pub fn time_prefill(&mut self, n_prompt: usize) -> Result<Duration, Error> {
-        let tokens = self.probe_tokens(n_prompt)?;
-        let mut sequence = Sequence::default();
-        let start = Instant::now();
-        let done = self.runner.extend(&mut sequence, &tokens, Want::Last, &mut |_| true, &mut |_, _| Ok(()));
-        let time = start.elapsed();
-        self.release(sequence);
-        done.map(|_| time)
+    pub fn time_prefill(&mut self, n_prompt: usize, depth: usize) -> Result<Duration, Error> {
+        self.time(n_prompt, depth, n_prompt.max(1))
     }
 
-    /// Time to compute `n_gen` tokens one by one behind `depth` others.
+    /// Time to compute `n_gen` tokens, one by one, behind `depth` others.
     ///
     /// # Errors
     /// If they don't fit, or the model fails.
     pub fn time_decode(&mut self, n_gen: usize, depth: usize) -> Result<Duration, Error> {
-        let tokens = self.probe_tokens(depth + n_gen)?;
+        self.time(n_gen, depth, 1)
+    }
+
+    fn time(&mut self, n: usize, depth: usize, at_once: usize) -> Result<Duration, Error> {
+        let tokens = self.probe_tokens(depth + n)?;
+        let (before, timed) = tokens.split_at(depth);
         let mut sequence = Sequence::default();
-        let mut run = |engine: &mut Self| {
-            engine.runner.extend(
-                &mut sequence,
-                &tokens[..depth],
-                Want::Last,
-                &mut |_| true,
-                &mut |_, _| Ok(()),
-            )?;
+        let mut run = || {
+            let mut extend = |tokens: &[u32]| {
+                self.runner.extend(&mut sequence, tokens, Want::Last, &mut |_| true, &mut |_, _| Ok(()))
+            };
+            extend(before)?;
             let start = Instant::now();
-            for token in tokens[depth..].chunks(1) {
-                engine.runner.extend(&mut sequence, token, Want::Last, &mut |_| true, &mut |_, _| Ok(()))?;
-            }
+            timed.chunks(at_once).try_for_each(|tokens| extend(tokens).map(|_| ()))?;
             Ok(start.elapsed())
         };
-        let time = run(self);
+        let time = run();
         self.release(sequence);
         time
     }

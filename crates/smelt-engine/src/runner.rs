@@ -32,7 +32,7 @@ impl Sequence {
 /// The one device of an engine. `Cpu` has measurements of its own that the seam has no place for.
 pub(crate) enum Device {
     Cpu(Box<Cpu>),
-    Reference(Reference),
+    Reference(Box<Reference>),
 }
 
 impl Device {
@@ -42,14 +42,28 @@ impl Device {
                 let (threads, isa) = (settings.threads, settings.isa);
                 Self::Cpu(Box::new(Cpu::new(CpuSettings { threads, isa })?))
             }
-            BackendChoice::Reference => Self::Reference(Reference::new()),
+            BackendChoice::Reference => Self::Reference(Box::default()),
         })
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Cpu(_) => "cpu",
+            Self::Reference(_) => "reference",
+        }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        match self {
+            Self::Cpu(cpu) => cpu.thread_plan().threads,
+            Self::Reference(_) => 1,
+        }
     }
 
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
         match self {
             Self::Cpu(cpu) => &mut **cpu,
-            Self::Reference(reference) => reference,
+            Self::Reference(reference) => &mut **reference,
         }
     }
 }
@@ -70,6 +84,9 @@ pub(crate) struct Runner {
     /// Logits of the last step, `[logit rows, vocab_size]`.
     logits: Vec<f32>,
 }
+
+/// Takes the index of a token and the logits behind it, which it may edit.
+pub(crate) type RowSink<'a> = dyn FnMut(usize, &mut [f32]) -> Result<(), Error> + 'a;
 
 /// Which logits an [`Runner::extend`] hands over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +139,7 @@ impl Runner {
         tokens: &[u32],
         want: Want,
         progress: &mut dyn FnMut(usize) -> bool,
-        sink: &mut dyn FnMut(usize, &mut [f32]) -> Result<(), Error>,
+        sink: &mut RowSink<'_>,
     ) -> Result<bool, Error> {
         if let Some(token) = tokens.iter().find(|t| **t as usize >= self.vocab_size) {
             return Err(Error::TokenRange { token: *token, vocab_size: self.vocab_size });
