@@ -11,6 +11,7 @@ mod interrupt;
 mod output;
 mod progress;
 mod report;
+mod wait;
 
 use std::process::ExitCode;
 
@@ -48,7 +49,9 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(report::USAGE));
         }
     };
-    let result = Context::new(cli.global).and_then(|context| cli.command.run(&context));
+    let result = interrupt::install()
+        .and_then(|()| Context::new(cli.global))
+        .and_then(|context| cli.command.run(&context));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report::report(&error),

@@ -19,25 +19,51 @@ pub(crate) const INTERRUPTED: u8 = 130;
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
+/// The command line makes no sense in a way that clap can't see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
 /// Prints the error and what to do about it; gives the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    if is::<Interrupted>(error, |_| true) || is::<StoreError>(error, |e| matches!(e, StoreError::Cancelled)) {
+    if is_interrupt(error) {
         return ExitCode::from(INTERRUPTED);
     }
     // Whoever read our output has seen enough.
-    if is::<io::Error>(error, |e| e.kind() == io::ErrorKind::BrokenPipe) {
+    if is_closed_output(error) {
         return ExitCode::SUCCESS;
     }
+    print(error);
+    if is::<Usage>(error, |_| true) { ExitCode::from(USAGE) } else { ExitCode::from(FAILURE) }
+}
+
+/// Whether nobody reads our output any more.
+pub(crate) fn is_closed_output(error: &anyhow::Error) -> bool {
+    is::<io::Error>(error, |e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Whether Ctrl-C ended the command.
+pub(crate) fn is_interrupt(error: &anyhow::Error) -> bool {
+    is::<Interrupted>(error, |_| true) || is::<StoreError>(error, |e| matches!(e, StoreError::Cancelled))
+}
+
+/// Prints an error and what to do about it.
+pub(crate) fn print(error: &anyhow::Error) {
     say("error", "\x1b[1;31m", &format!("{error:#}"));
     if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<StoreError>()?.hint()) {
         say("hint", "\x1b[1;36m", &hint);
     }
-    ExitCode::from(FAILURE)
 }
 
 /// Prints a note that is no result.
 pub(crate) fn warn(text: &str) {
     say("warning", "\x1b[1;33m", text);
+}
+
+/// Prints a line of talk, which is no result either.
+pub(crate) fn note(text: &str) {
+    // There is nobody left to tell if this fails.
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 fn say(label: &str, colour: &str, text: &str) {

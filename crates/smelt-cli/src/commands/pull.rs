@@ -5,8 +5,9 @@ use serde_json::json;
 use smelt_store::{Installed, Reference};
 
 use crate::context::{Context, parse_reference};
+use crate::interrupt::Listener;
+use crate::output;
 use crate::progress::Reporter;
-use crate::{interrupt, output};
 
 /// Fetch models into the store
 ///
@@ -24,7 +25,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
-    interrupt::install()?;
+    let _listener = Listener::new();
     let settings = context.pull_settings();
     for reference in &args.models {
         let mut reporter = if args.json { Reporter::json() } else { Reporter::new(context.quiet) };

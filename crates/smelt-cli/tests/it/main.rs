@@ -2,4 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap in a helper fails the test, as it should")]
 
+mod chat;
 mod commands;
+mod run;
+mod support;
+mod tools;

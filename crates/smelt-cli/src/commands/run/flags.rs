@@ -1,0 +1,181 @@
+//! The flags of `run` that turn [`Knobs`].
+
+use clap::ValueEnum;
+use smelt_engine::chat::Overflow;
+use smelt_engine::sampler::{Mirostat, SamplerSettings};
+
+use super::knobs::{Knobs, Window};
+use crate::report::Usage;
+
+/// How tokens are chosen.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingArgs {
+    /// How random the choice is; 0 takes the likeliest token
+    #[arg(long, value_name = "T", default_value_t = SamplerSettings::default().temperature, allow_negative_numbers = true)]
+    temp: f32,
+    /// Keep this many of the likeliest tokens; 0 is off
+    #[arg(long, value_name = "K", default_value_t = SamplerSettings::default().top_k)]
+    top_k: u32,
+    /// Keep the likeliest tokens until their probabilities sum up to this; 1 is off
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().top_p, allow_negative_numbers = true)]
+    top_p: f32,
+    /// Keep tokens at least this likely, relative to the likeliest; 0 is off
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().min_p, allow_negative_numbers = true)]
+    min_p: f32,
+    /// Keep the most typical tokens until their probabilities sum up to this; 1 is off
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().typical_p, allow_negative_numbers = true)]
+    typical: f32,
+    /// Keep logits within this many standard deviations of the greatest; 0 is off
+    #[arg(long, value_name = "N", default_value_t = SamplerSettings::default().top_n_sigma, allow_negative_numbers = true)]
+    top_n_sigma: f32,
+    /// Divides the logits of tokens that were seen; 1 is off
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().repeat_penalty, allow_negative_numbers = true)]
+    repeat_penalty: f32,
+    /// Tokens that the three penalties look back at, or all
+    #[arg(long, value_name = "N", default_value_t = Window(SamplerSettings::default().penalty_last_n), allow_negative_numbers = true)]
+    repeat_last_n: Window,
+    /// Subtracted from the logits of tokens that were seen; 0 is off
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().presence_penalty, allow_negative_numbers = true)]
+    presence_penalty: f32,
+    /// Subtracted from a token's logit for each time it was seen; 0 is off
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().frequency_penalty, allow_negative_numbers = true)]
+    frequency_penalty: f32,
+    #[command(flatten)]
+    dry: DryArgs,
+    /// How often XTC drops the top choices, 0 (off) to 1
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().xtc_probability, allow_negative_numbers = true)]
+    xtc_probability: f32,
+    /// How likely a token must be for XTC to drop it
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().xtc_threshold, allow_negative_numbers = true)]
+    xtc_threshold: f32,
+    /// Mirostat's version, which replaces the filters above; 0 is off
+    #[arg(long, value_name = "VERSION", default_value = "0")]
+    mirostat: MirostatVersion,
+    /// The surprise that mirostat aims at, in bits
+    #[arg(long, value_name = "BITS", default_value_t = Mirostat::default().tau, allow_negative_numbers = true)]
+    mirostat_tau: f32,
+    /// How fast mirostat adapts
+    #[arg(long, value_name = "RATE", default_value_t = Mirostat::default().eta, allow_negative_numbers = true)]
+    mirostat_eta: f32,
+    /// Added to the logit of token ID; -inf bans it. May be given several times
+    #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
+    logit_bias: Vec<(u32, f32)>,
+    /// Seed of the random choices [default: a new one each time; --verbose and --json show it]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// DRY's flags.
+#[derive(Debug, clap::Args)]
+struct DryArgs {
+    /// Strength of DRY, which penalises repeated sequences; 0 is off
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().dry_multiplier, allow_negative_numbers = true)]
+    dry_multiplier: f32,
+    /// How DRY's penalty grows with each repeated token
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().dry_base, allow_negative_numbers = true)]
+    dry_base: f32,
+    /// Repetitions of up to this many tokens go free
+    #[arg(long, value_name = "N", default_value_t = SamplerSettings::default().dry_allowed_length)]
+    dry_allowed_length: u32,
+    /// Tokens that DRY looks back at, or all
+    #[arg(long, value_name = "N", default_value_t = Window(SamplerSettings::default().dry_last_n), allow_negative_numbers = true)]
+    dry_last_n: Window,
+    /// Text that no repetition is followed across; may be given several times [default: line feed, colon, quote, star]
+    #[arg(long, value_name = "TEXT", hide_default_value = true, default_values_t = ["\n", ":", "\"", "*"].map(String::from))]
+    dry_sequence_breaker: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum MirostatVersion {
+    #[value(name = "0")]
+    Off,
+    #[value(name = "2")]
+    Two,
+}
+
+fn parse_bias(text: &str) -> Result<(u32, f32), String> {
+    let parsed = text.split_once('=').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
+    parsed.ok_or_else(|| "write ID=BIAS, for example 2=-inf or 42=1.5".to_owned())
+}
+
+impl SamplingArgs {
+    fn settings(&self) -> SamplerSettings {
+        let mirostat = Mirostat { tau: self.mirostat_tau, eta: self.mirostat_eta };
+        SamplerSettings {
+            seed: self.seed,
+            logit_bias: self.logit_bias.clone(),
+            penalty_last_n: self.repeat_last_n.0,
+            repeat_penalty: self.repeat_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            dry_multiplier: self.dry.dry_multiplier,
+            dry_base: self.dry.dry_base,
+            dry_allowed_length: self.dry.dry_allowed_length,
+            dry_last_n: self.dry.dry_last_n.0,
+            top_n_sigma: self.top_n_sigma,
+            top_k: self.top_k,
+            typical_p: self.typical,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            xtc_probability: self.xtc_probability,
+            xtc_threshold: self.xtc_threshold,
+            temperature: self.temp,
+            mirostat: matches!(self.mirostat, MirostatVersion::Two).then_some(mirostat),
+            ..SamplerSettings::default()
+        }
+    }
+}
+
+/// What is asked and how long the answer may be.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Answer")]
+pub(crate) struct AnswerArgs {
+    /// System message: who the model is to be
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    system: Option<String>,
+    /// Let a model that can reason first do so
+    #[arg(long, overrides_with = "no_think", conflicts_with = "raw")]
+    think: bool,
+    /// Keep a model that can reason first from it
+    #[arg(long, overrides_with = "think", conflicts_with = "raw")]
+    no_think: bool,
+    /// End the answer before this text; may be given several times
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    stop: Vec<String>,
+    /// Longest answer in tokens [default: as long as the context holds]
+    #[arg(short = 'n', long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Go on behind the token by which the model ends its answer
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print control tokens too
+    #[arg(long)]
+    show_special: bool,
+    /// Refuse a prompt that doesn't fit, instead of leaving out its oldest part
+    #[arg(long)]
+    strict_context: bool,
+}
+
+/// The knobs as the flags turn them.
+///
+/// # Errors
+/// [`Usage`] for a value out of range.
+pub(crate) fn knobs(sampling: &SamplingArgs, answer: &AnswerArgs) -> Result<Knobs, Usage> {
+    let sampler = sampling.settings();
+    sampler.validate().map_err(|e| Usage(e.to_string()))?;
+    Ok(Knobs {
+        sampler,
+        dry_breakers: sampling.dry.dry_sequence_breaker.clone(),
+        system: answer.system.clone(),
+        think: match (answer.think, answer.no_think) {
+            (false, false) => None,
+            (think, _) => Some(think),
+        },
+        max_tokens: answer.max_tokens,
+        stop: answer.stop.clone(),
+        ignore_eos: answer.ignore_eos,
+        show_special: answer.show_special,
+        overflow: if answer.strict_context { Overflow::Refuse } else { Overflow::DropOldest },
+    })
+}

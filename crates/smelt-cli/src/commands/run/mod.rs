@@ -1,0 +1,133 @@
+//! `smelt run`: one answer, or a chat.
+
+mod chat;
+mod editor;
+mod flags;
+mod knobs;
+mod printer;
+mod session;
+
+use std::io::{self, IsTerminal, Read};
+
+use anyhow::{Context as _, Result};
+use smelt_engine::KvFormat;
+use smelt_engine::chat::Message;
+use smelt_engine::tokenizer::Special;
+
+use self::flags::{AnswerArgs, SamplingArgs};
+use self::knobs::Knobs;
+use self::printer::Style;
+use self::session::Session;
+use super::load::{MachineArgs, ModelArg, load};
+use crate::context::Context;
+use crate::report::{Interrupted, Usage};
+
+/// Run a model: answer a prompt, or chat
+///
+/// The model is fetched first if it isn't here. The prompt is what stands behind MODEL, joined by spaces; text piped in
+/// is appended to it. Without either, on a terminal, a chat begins: /help there says what can be done.
+///
+/// The answer goes to standard output as it comes, all else to standard error. Ctrl-C stops the answer, twice quits.
+///
+/// A conversation that outgrows the context loses its oldest turns, never its system message, and says so.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_override_self = true,
+    after_long_help = "Examples:
+  smelt run smollm2:135m \"Why is the sky blue?\"
+  smelt run gemma3:270m --system \"You are terse.\" --temp 0.2
+  git diff | smelt run ./model.gguf \"Explain this change:\"
+  smelt run ./model.gguf --raw --temp 0 --max-tokens 64 \"Once upon a time\"
+  smelt run ./model.gguf --json --seed 1 \"A haiku, please.\" | jq -rj 'select(.event == \"text\").text'"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArg,
+    /// The prompt; several words need no quotes
+    prompt: Vec<String>,
+    #[command(flatten)]
+    answer: AnswerArgs,
+    /// Continue the prompt as plain text: no chat template, nothing printed but the continuation
+    #[arg(long, help_heading = "Answer")]
+    raw: bool,
+    /// With --raw: control tokens may be written in the prompt, such as <|im_end|>
+    #[arg(long, requires = "raw", help_heading = "Answer")]
+    special: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Tokens that the conversation may have [default: as many as the model was trained on]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24), help_heading = "Machine")]
+    ctx: Option<u32>,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Print events as JSON, one per line
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// End with the speeds, on standard error
+    #[arg(short, long, help_heading = "Output")]
+    verbose: bool,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let knobs = flags::knobs(&args.sampling, &args.answer)?;
+    let prompt = prompt(args)?;
+    let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
+    let session = load(&args.model, &settings, context).map(|engine| Session::new(engine, context.quiet));
+    let result = session.and_then(|mut session| match prompt {
+        Some(prompt) => once(args, &prompt, &knobs, &mut session),
+        None => chat::run(&mut session, knobs, args.verbose, context),
+    });
+    if args.json {
+        // Whoever reads the events need not read standard error too.
+        result.inspect_err(printer::error)
+    } else {
+        result
+    }
+}
+
+/// The prompt; `None` to chat.
+///
+/// # Errors
+/// [`Usage`] if there is none and nobody to chat with.
+fn prompt(args: &Args) -> Result<Option<String>> {
+    let mut stdin = io::stdin();
+    let mut prompt = args.prompt.join(" ");
+    if stdin.is_terminal() {
+        return match (args.prompt.is_empty(), args.raw || args.json) {
+            (false, _) => Ok(Some(prompt)),
+            (true, false) => Ok(None),
+            (true, true) => Err(Usage("--raw and --json need a prompt".to_owned()).into()),
+        };
+    }
+    let mut piped = String::new();
+    stdin.read_to_string(&mut piped).context("cannot read the prompt from standard input")?;
+    // What a chat template gets has no line feed of an `echo` behind it; raw text is taken as it is.
+    let piped = if args.raw { piped.as_str() } else { piped.trim_end_matches(['\n', '\r']) };
+    if !prompt.is_empty() && !piped.is_empty() {
+        prompt.push('\n');
+    }
+    prompt.push_str(piped);
+    // Raw text that is empty on purpose lets a model with BOS begin on its own.
+    if prompt.is_empty() && (args.prompt.is_empty() || !args.raw) {
+        return Err(Usage("there is no prompt: write one behind MODEL, or pipe one in".to_owned()).into());
+    }
+    Ok(Some(prompt))
+}
+
+fn once(args: &Args, prompt: &str, knobs: &Knobs, session: &mut Session) -> Result<()> {
+    let special = if args.special { Special::Parse } else { Special::Text };
+    let fitted = match args.raw {
+        true => session.fit_text(prompt, special, knobs)?,
+        false => session.fit_chat(&[Message::new("user", prompt)], knobs)?,
+    };
+    let style = match (args.json, args.raw) {
+        (true, _) => Style::Json,
+        (false, true) => Style::Raw,
+        (false, false) => Style::Text,
+    };
+    let answer = session.answer(fitted, knobs, style)?;
+    if args.verbose {
+        session.tell_speed(&answer.outcome)?;
+    }
+    if answer.interrupted { Err(Interrupted.into()) } else { Ok(()) }
+}

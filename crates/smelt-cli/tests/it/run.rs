@@ -1,0 +1,271 @@
+use std::io::Read;
+use std::process::Command;
+
+use serde_json::Value;
+use smelt_checkpoint::Checkpoint;
+use smelt_testdata::{Npz, json};
+
+use crate::support::{Done, done, llama, run, smelt};
+
+/// Raw and greedy on the exact backend; the flags behind `flags` may change that.
+fn raw(flags: &[&str], prompt: &str) -> Done {
+    let model = llama();
+    let fixed =
+        ["run", model.to_str().unwrap(), "--raw", "--temp", "0", "--backend", "reference", "--ignore-eos"];
+    run(&[&fixed, flags, &["--", prompt]].concat(), "")
+}
+
+fn prompt() -> String {
+    json("tiny/llama/ref.json")["prompt"].as_str().unwrap().to_owned()
+}
+
+/// The reference's continuation of [`prompt`].
+fn continuation() -> String {
+    let reference = Npz::open("tiny/llama/ref.npz");
+    let last = *reference.i32("input_ids").values.last().unwrap() as u32;
+    let tokenizer = smelt_engine::tokenizer_of(&Checkpoint::open(&llama()).unwrap(), false).unwrap();
+    let mut stream = tokenizer.stream_after(Some(last), false);
+    let mut text: String = reference.i32("greedy").values.iter().map(|id| stream.push(*id as u32)).collect();
+    text.push_str(&stream.finish());
+    text
+}
+
+#[test]
+fn raw_prints_the_continuation_and_nothing_else() {
+    let done = raw(&["--max-tokens", "16"], &prompt());
+    assert_eq!(done.err, "");
+    assert_eq!(done.ok(), continuation());
+}
+
+#[test]
+fn a_piped_prompt_is_read_as_it_is() {
+    let model = llama();
+    let args = [
+        "run",
+        model.to_str().unwrap(),
+        "--raw",
+        "--temp",
+        "0",
+        "--backend",
+        "reference",
+        "-n",
+        "16",
+        "--ignore-eos",
+    ];
+    assert_eq!(run(&args, &prompt()).ok(), continuation());
+    let both = [&args[..], &["The", "quick"]].concat();
+    assert_eq!(run(&both, "brown").ok(), raw(&["-n", "16"], "The quick\nbrown").ok());
+}
+
+#[test]
+fn an_answer_ends_with_a_line_feed() {
+    let model = llama();
+    let answer = run(&["run", model.to_str().unwrap(), "--seed", "7", "-n", "5", "Hello"], "").ok();
+    assert!(answer.ends_with('\n'), "{answer:?}");
+    // The same seed gives the same answer, whatever the number of threads.
+    let again = run(&["run", model.to_str().unwrap(), "--seed", "7", "-n", "5", "-t", "1", "Hello"], "").ok();
+    assert_eq!(answer, again);
+}
+
+#[test]
+fn nothing_of_a_stop_string_is_printed() {
+    let full = continuation();
+    let chars: Vec<char> = full.chars().collect();
+    let stop: String = chars[chars.len() / 2..][..3].iter().collect();
+    let before = &full[..full.find(&stop).unwrap()];
+    let events = raw(&["-n", "16", "--json", "--stop", "no such text", "--stop", &stop], &prompt()).events();
+    assert_eq!(text_of(&events), before);
+    let end = events.last().unwrap();
+    assert_eq!((&end["finish_reason"], &end["stop"]), (&Value::from("stop"), &Value::from(stop)));
+}
+
+fn text_of(events: &[Value]) -> String {
+    events.iter().filter(|e| e["event"] == "text").map(|e| e["text"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn json_tells_the_whole_story() {
+    let events = raw(&["-n", "16", "--json", "--seed", "3"], &prompt()).events();
+    let (start, end) = (&events[0], events.last().unwrap());
+    assert_eq!((&start["event"], &start["seed"]), (&Value::from("start"), &Value::from(3)));
+    assert_eq!(start["architecture"], "llama");
+    assert!(start["backend"].as_str().unwrap().starts_with("reference"), "{start}");
+    let prompt_tokens = Npz::open("tiny/llama/ref.npz").i32("input_ids").values.len();
+    assert!(events.iter().any(|e| e["event"] == "prompt" && e["done"] == prompt_tokens), "{events:?}");
+    assert_eq!(text_of(&events), continuation());
+    assert_eq!((&end["event"], &end["finish_reason"]), (&Value::from("end"), &Value::from("length")));
+    let usage = serde_json::json!({
+        "prompt_tokens": prompt_tokens, "cached_tokens": 0, "completion_tokens": 16,
+        "total_tokens": prompt_tokens + 16,
+    });
+    assert_eq!(end["usage"], usage);
+    assert!(end["timings"]["decode_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_prompt_that_is_too_long_is_cut_and_that_is_said() {
+    let done = raw(&["--ctx", "40", "-n", "8"], &prompt());
+    assert!(done.err.contains("tokens at the prompt's beginning left out"), "{done:?}");
+    done.ok();
+    let events = raw(&["--ctx", "40", "-n", "8", "--json"], &prompt()).events();
+    let prompt_tokens = Npz::open("tiny/llama/ref.npz").i32("input_ids").values.len();
+    let cut = events.iter().find(|e| e["event"] == "context").unwrap();
+    assert_eq!(
+        (cut["kept_tokens"].as_u64(), cut["full_tokens"].as_u64()),
+        (Some(32), Some(prompt_tokens as u64))
+    );
+    raw(&["--ctx", "40", "-n", "8", "--strict-context"], &prompt()).failed(1, "the context holds 40");
+    let strict = raw(&["--ctx", "40", "-n", "8", "--strict-context", "--json"], &prompt());
+    let event: Value = serde_json::from_str(strict.out.lines().last().unwrap()).unwrap();
+    assert_eq!((&event["event"], strict.code), (&Value::from("error"), Some(1)));
+    // A question can't be cut in the middle.
+    let model = llama();
+    run(&["run", model.to_str().unwrap(), "--ctx", "40", "-n", "8", &prompt()], "").failed(1, "--ctx");
+}
+
+#[test]
+fn what_can_not_be_is_a_usage_error() {
+    let model = llama();
+    let model = model.to_str().unwrap();
+    for (flags, message) in [
+        (&["--temp", "200"][..], "between 0 and 100"),
+        (&["--temp", "-1"], "between 0 and 100"),
+        (&["--top-p", "nan"], "between 0 and 1"),
+        (&["--threads", "0"], "--threads"),
+        (&["--logit-bias", "3"], "ID=BIAS"),
+        (&["--mirostat", "1"], "--mirostat"),
+        (&["--special"], "--raw"),
+        (&["--raw", "--system", "x"], "--system"),
+        (&["--stop", ""], "--stop"),
+    ] {
+        run(&[&["run", model, "x"], flags].concat(), "").failed(2, message);
+    }
+    run(&["run", model], "").failed(2, "there is no prompt");
+    run(&["run", model], "\n").failed(2, "there is no prompt");
+    run(&["run", "no/such.gguf", "x"], "").failed(1, "there is no file");
+}
+
+#[test]
+fn every_sampling_flag_is_taken() {
+    let flags = [
+        "--temp",
+        "0.7",
+        "--top-k",
+        "20",
+        "--top-p",
+        "0.9",
+        "--min-p",
+        "0.01",
+        "--typical",
+        "0.95",
+        "--top-n-sigma",
+        "3",
+        "--repeat-penalty",
+        "1.1",
+        "--repeat-last-n",
+        "-1",
+        "--presence-penalty",
+        "0.1",
+        "--frequency-penalty",
+        "-0.1",
+        "--dry-multiplier",
+        "0.8",
+        "--dry-base",
+        "1.5",
+        "--dry-allowed-length",
+        "3",
+        "--dry-last-n",
+        "all",
+        "--dry-sequence-breaker",
+        "\n",
+        "--xtc-probability",
+        "0.1",
+        "--xtc-threshold",
+        "0.2",
+        "--mirostat",
+        "2",
+        "--mirostat-tau",
+        "4",
+        "--mirostat-eta",
+        "0.2",
+        "--logit-bias",
+        "2=-inf",
+        "--logit-bias",
+        "42=1.5",
+        "--seed",
+        "5",
+        "--batch",
+        "16",
+        "--cache-type",
+        "f32",
+        "--isa",
+        "scalar",
+    ];
+    let first = raw(&[&flags[..], &["-n", "8"]].concat(), "The quick").ok();
+    assert_eq!(first, raw(&[&flags[..], &["-n", "8"]].concat(), "The quick").ok());
+}
+
+#[test]
+fn biases_force_and_ban_a_token() {
+    let tokenizer = smelt_engine::tokenizer_of(&Checkpoint::open(&llama()).unwrap(), false).unwrap();
+    let token = Npz::open("tiny/llama/ref.npz").i32("greedy").values[1] as u32;
+    let piece = String::from_utf8(tokenizer.token_bytes(token, false).unwrap().to_vec()).unwrap();
+    let force = format!("{token}=100");
+    assert_eq!(raw(&["-n", "3", "--logit-bias", &force], &prompt()).ok(), piece.repeat(3));
+    let ban = format!("{token}=-inf");
+    let banned = raw(&["-n", "3", "--logit-bias", &force, "--logit-bias", &ban], &prompt()).ok();
+    assert!(!banned.contains(&piece), "{banned:?}");
+}
+
+/// A run that would take hours.
+fn endless(home: &std::path::Path) -> Command {
+    let mut command = smelt(home);
+    command.arg("run").arg(llama());
+    command.args(["--raw", "--ignore-eos", "--ctx", "1000000", "--backend", "reference", "The quick"]);
+    command
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_run_quietly() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = endless(home.path()).spawn().unwrap();
+    let mut some = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
+    drop(child.stdout.take());
+    let done = done(child);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_the_answer_with_130() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = endless(home.path()).arg("--verbose").spawn().unwrap();
+    let mut some = [0; 8];
+    child.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let done = done(child);
+    assert_eq!(done.code, Some(130), "{done:?}");
+    // It ended in order: what comes behind an answer still came.
+    assert!(done.err.contains("tokens/s"), "{done:?}");
+}
+
+#[test]
+fn verbose_tells_the_speeds() {
+    let model = llama();
+    let done = run(
+        &["run", model.to_str().unwrap(), "--verbose", "--raw", "--ignore-eos", "-n", "8", "-t", "1", "a"],
+        "",
+    );
+    for part in [
+        "prompt:",
+        "first token: after",
+        "answer:      8 tokens; ",
+        "GB/s of the",
+        "backend:     cpu (",
+        "1 thread",
+        "seed:",
+    ] {
+        assert!(done.err.contains(part), "{part:?} is missing: {done:?}");
+    }
+}

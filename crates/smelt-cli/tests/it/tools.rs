@@ -1,0 +1,161 @@
+use serde_json::Value;
+use smelt_testdata::{Npz, compare_logits, data, json};
+
+use crate::support::{llama, run};
+
+#[test]
+fn tokenize_gives_the_references_ids_and_back() {
+    let model = llama();
+    let model = model.to_str().unwrap();
+    let reference = json("tiny/llama/ref.json");
+    let (prompt, ids) = (reference["prompt"].as_str().unwrap(), &reference["input_ids"]);
+    let list = run(&["tokenize", model, "--ids"], prompt).ok();
+    assert_eq!(serde_json::from_str::<Value>(&list).unwrap(), *ids);
+    assert_eq!(run(&["tokenize", model, "--decode"], &list).ok(), format!("{prompt}\n"));
+    let bare: Value =
+        serde_json::from_str(&run(&["tokenize", model, "--ids", "--no-bos", prompt], "").ok()).unwrap();
+    assert_eq!(bare.as_array().unwrap()[..], ids.as_array().unwrap()[1..]);
+    let as_json: Value = serde_json::from_str(&run(&["tokenize", model, "--json", prompt], "").ok()).unwrap();
+    assert_eq!(as_json["count"], ids.as_array().unwrap().len());
+    assert_eq!(
+        (&as_json["tokens"][0]["id"], &as_json["tokens"][0]["special"]),
+        (&ids[0], &Value::from(true))
+    );
+    assert!(run(&["tokenize", model, "a"], "").ok().starts_with("      1  \"<s>\"\n"));
+}
+
+#[test]
+fn tokenize_takes_control_tokens_only_when_told() {
+    let model = llama();
+    let model = model.to_str().unwrap();
+    assert_eq!(run(&["tokenize", model, "--ids", "--no-bos", "--special", "</s>"], "").ok(), "[2]\n");
+    assert_ne!(run(&["tokenize", model, "--ids", "--no-bos", "</s>"], "").ok(), "[2]\n");
+    assert_eq!(run(&["tokenize", model, "--decode", "--special", "2"], "").ok(), "</s>\n");
+    assert_eq!(run(&["tokenize", model, "--decode", "2"], "").ok(), "\n");
+    run(&["tokenize", model, "--decode", "512"], "").failed(2, "from 0 to 511");
+}
+
+#[test]
+fn bench_speaks_llama_benchs_json() {
+    let model = llama();
+    let args = [
+        "bench",
+        model.to_str().unwrap(),
+        "-p",
+        "8,16",
+        "-n",
+        "4",
+        "-d",
+        "0,32",
+        "-r",
+        "2",
+        "-t",
+        "1",
+        "--json",
+    ];
+    let records: Vec<Value> = serde_json::from_str(&run(&args, "").ok()).unwrap();
+    let tests: Vec<[u64; 3]> = records
+        .iter()
+        .map(|r| ["n_prompt", "n_gen", "n_depth"].map(|key| r[key].as_u64().unwrap()))
+        .collect();
+    assert_eq!(tests, [[8, 0, 0], [16, 0, 0], [0, 4, 0], [8, 0, 32], [16, 0, 32], [0, 4, 32]]);
+    for record in &records {
+        let samples: Vec<f64> =
+            record["samples_ts"].as_array().unwrap().iter().map(|ts| ts.as_f64().unwrap()).collect();
+        assert_eq!((samples.len(), record["samples_ns"].as_array().unwrap().len()), (2, 2));
+        let mean = f64::midpoint(samples[0], samples[1]);
+        assert!((record["avg_ts"].as_f64().unwrap() - mean).abs() <= 1e-9 * mean, "{record}");
+        assert!(record["stddev_ts"].as_f64().unwrap() >= 0.0 && record["avg_ns"].as_u64().unwrap() > 0);
+        assert_eq!(
+            (&record["model_n_params"], &record["n_threads"]),
+            (&Value::from(139_584), &Value::from(1))
+        );
+        assert_eq!(record["model_type"], "llama 140K F32");
+        for key in ["build_commit", "model_filename", "model_size", "n_batch", "test_time", "stddev_ns"] {
+            assert!(!record[key].is_null(), "{key} is missing: {record}");
+        }
+    }
+}
+
+#[test]
+fn bench_prints_a_table() {
+    let model = llama();
+    let table = run(&["bench", model.to_str().unwrap(), "-p", "8", "-n", "4", "-r", "2", "-t", "1"], "").ok();
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 4, "{table}");
+    let width = lines[0].chars().count();
+    assert!(lines.iter().all(|line| line.chars().count() == width && line.starts_with("| ")), "{table}");
+    assert!(lines[2].contains(" pp8 ") && lines[3].contains(" tg4 "), "{table}");
+    run(&["bench", model.to_str().unwrap(), "-p", "0", "-n", "0"], "").failed(2, "nothing to measure");
+}
+
+#[test]
+fn eval_logits_writes_the_references() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("logits.npy");
+    let reference = Npz::open("tiny/llama/ref.npz");
+    let ids = reference.i32("input_ids").values;
+    let tokens = ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
+    let model = llama();
+    for (backend, kl, max) in [("reference", 1e-6, 1e-4), ("cpu", 1e-6, 1e-3)] {
+        let args = [
+            "eval",
+            "logits",
+            model.to_str().unwrap(),
+            "--backend",
+            backend,
+            "--tokens",
+            &tokens,
+            "--out",
+            file.to_str().unwrap(),
+        ];
+        assert_eq!(run(&args, "").ok(), "");
+        let array =
+            npyz::NpyFile::new(std::fs::File::open(&file).map(std::io::BufReader::new).unwrap()).unwrap();
+        assert_eq!(array.shape(), [ids.len() as u64, 512]);
+        let found: Vec<f32> = array.into_vec().unwrap();
+        let right = reference.f32("logits");
+        for (row, position) in reference.i32("positions").values.iter().enumerate() {
+            let difference = compare_logits(&found[*position as usize * 512..][..512], right.row(row));
+            assert!(difference.kl <= kl && difference.max <= max, "{backend}, {position}: {difference:?}");
+        }
+    }
+    run(
+        &["eval", "logits", model.to_str().unwrap(), "--tokens", "1,512", "--out", file.to_str().unwrap()],
+        "",
+    )
+    .failed(1, "512");
+}
+
+#[test]
+fn eval_perplexity_agrees_between_backends() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text.txt");
+    let prompt = json("tiny/llama/ref.json")["prompt"].as_str().unwrap().to_owned();
+    std::fs::write(&text, format!("{prompt}\n").repeat(4)).unwrap();
+    let model = data("tiny/llama/llama-f16.gguf");
+    let perplexity = |backend: &str, more: &[&str]| {
+        let fixed = [
+            "eval",
+            "perplexity",
+            model.to_str().unwrap(),
+            text.to_str().unwrap(),
+            "--ctx",
+            "64",
+            "--backend",
+            backend,
+        ];
+        run(&[&fixed[..], more].concat(), "").ok()
+    };
+    let exact: Value = serde_json::from_str(&perplexity("reference", &["--json"])).unwrap();
+    let fast: Value = serde_json::from_str(&perplexity("cpu", &["--json"])).unwrap();
+    assert_eq!((&exact["ctx"], &exact["tokens"]), (&Value::from(64), &fast["tokens"]));
+    let [exact, fast] = [exact, fast].map(|v| v["perplexity"].as_f64().unwrap());
+    assert!((exact / fast - 1.0).abs() < 1e-3, "{exact} and {fast}");
+    let line = perplexity("cpu", &["--chunks", "2"]);
+    assert!(line.starts_with("Final estimate: PPL = ") && line.contains(" +/- "), "{line}");
+    let one: Value = serde_json::from_str(&perplexity("cpu", &["--chunks", "1", "--json"])).unwrap();
+    assert_eq!(one["chunks"], 1);
+    run(&["eval", "perplexity", model.to_str().unwrap(), text.to_str().unwrap(), "--ctx", "4000"], "")
+        .failed(1, "tokens");
+}
