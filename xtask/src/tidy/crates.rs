@@ -17,7 +17,7 @@ static EDGES: &[(&str, &[&str])] = &[
     ("smelt-backend", &["smelt-quant"]),
     ("smelt-cpu", &["smelt-backend", "smelt-quant"]),
     ("smelt-hip", &["smelt-backend", "smelt-quant"]),
-    ("smelt-models", &["smelt-backend", "smelt-checkpoint"]),
+    ("smelt-models", &["smelt-backend", "smelt-checkpoint", "smelt-quant"]),
     (
         "smelt-engine",
         &[
