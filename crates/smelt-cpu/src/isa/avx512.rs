@@ -3,7 +3,7 @@
 use super::{Line, Op, Simd};
 use core::arch::x86_64::*;
 
-/// Proof that the CPU has AVX-512 F, BW, VL and VNNI (and F16C, which all of them have).
+/// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and AVX2, FMA and F16C, which all such have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Avx512Vnni(());
 
@@ -15,6 +15,8 @@ impl Avx512Vnni {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c"))
         .then_some(Self(()))
     }
@@ -23,7 +25,7 @@ impl Avx512Vnni {
 /// Intrinsics on values, whose only demand is the CPU.
 macro_rules! avx512 {
     ($e:expr) => {
-        // SAFETY: `self` is the proof that the CPU has AVX-512 F, BW, VL, VNNI and F16C.
+        // SAFETY: `self` is the proof that the CPU has AVX-512 F, BW, VL, VNNI, AVX2, FMA and F16C.
         unsafe { $e }
     };
 }

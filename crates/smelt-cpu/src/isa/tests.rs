@@ -1,97 +1,224 @@
-//! Every operation of every token against the plain arrays of the same width, bit for bit.
+//! Every operation of every token against the plain arrays, bit for bit, in every vector of a line.
 
 use super::*;
+use core::array::from_fn;
 
-/// Runs each operation on the same noise and gathers the bits of the results.
-struct EveryOperation;
+/// Masks of bytes that leave no NaN or infinity, whichever byte a half or bfloat begins at.
+const FINITE_F16: u8 = 0xFB;
+const FINITE_BF16: u8 = 0xBF;
 
-/// Sixteen rows of noise, and lines of it.
-fn noise() -> ([[u8; 64]; 16], [Line; 4]) {
-    let mut x = 0x1234_5678_9ABC_DEF1u64;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x
-    };
-    let rows = core::array::from_fn(|_| core::array::from_fn(|_| next() as u8));
-    (rows, core::array::from_fn(|_| Line(core::array::from_fn(|_| (next() >> 16) as u32))))
+/// What the operations work on.
+struct Inputs {
+    rows: [[u8; 64]; 16],
+    lines: [Line; 3],
+    /// Activation bytes: all but −128.
+    acts: Line,
 }
 
-impl Op for EveryOperation {
-    type Output = Vec<[u32; 16]>;
+impl Inputs {
+    /// Noise, each byte of it put through `byte`.
+    fn new(seed: u64, byte: impl Fn(u8) -> u8) -> Self {
+        let mut x = 0x1234_5678_9ABC_DEF1 ^ seed << 8;
+        let mut next = || {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            byte((x >> 24) as u8)
+        };
+        let rows: [[u8; 64]; 16] = from_fn(|_| from_fn(|_| next()));
+        let mut line = || Line(from_fn(|_| u32::from_le_bytes(from_fn(|_| next()))));
+        let lines = from_fn(|_| line());
+        let acts =
+            line().0.map(|x| u32::from_le_bytes(x.to_le_bytes().map(|b| if b == 0x80 { 0x81 } else { b })));
+        Self { rows, lines, acts: Line(acts) }
+    }
+
+    /// The rows with `mask` on every byte.
+    fn masked(&self, mask: u8) -> [[u8; 64]; 16] {
+        self.rows.map(|row| row.map(|b| b & mask))
+    }
+
+    /// Noise of all bytes, and of those at which signs, saturation and carries go wrong.
+    fn all() -> Vec<Self> {
+        let edges = [0x00, 0x01, 0x7F, 0x80, 0x81, 0xFF];
+        let noise = (0..16).map(|seed| Self::new(seed, |b| b));
+        noise.chain((16..48).map(|seed| Self::new(seed, |b| edges[usize::from(b) % edges.len()]))).collect()
+    }
+}
+
+/// Named operations, each with the sixteen lanes of its result.
+#[derive(Default)]
+struct Results(Vec<(&'static str, [u32; 16])>);
+
+impl Results {
+    /// Keeps what `f` gives for each vector of a line.
+    #[inline(always)]
+    fn each<S: Simd>(&mut self, s: S, name: &'static str, f: impl Fn(usize) -> S::I) {
+        let mut line = Line::ZERO;
+        for v in 0..16 / S::LANES {
+            s.store(&mut line, v, f(v));
+        }
+        self.0.push((name, line.0));
+    }
+
+    /// The same for floats, through their own store.
+    #[inline(always)]
+    fn each_f<S: Simd>(&mut self, s: S, name: &'static str, f: impl Fn(usize) -> S::F) {
+        let mut line = Line::ZERO;
+        for v in 0..16 / S::LANES {
+            s.store_f(&mut line, v, f(v));
+        }
+        self.0.push((name, line.0));
+    }
+}
+
+/// Runs each operation on the inputs.
+struct EveryOperation<'a>(&'a Inputs);
+
+impl Op for EveryOperation<'_> {
+    type Output = Results;
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> Self::Output {
-        let mut out = Vec::new();
-        let (rows, lines) = noise();
-        let rows = rows.each_ref();
-        let bytes: Vec<u8> = rows.iter().flat_map(|r| r.iter().copied()).collect();
-        let finite = |x: S::I| s.to_f(s.sar(x, 7));
-        // The first vector only: the second of a narrower token is the same code.
-        let mut keep = |x: S::I| {
-            let mut line = Line::ZERO;
-            s.store(&mut line, 0, x);
-            out.push(line.0);
-        };
-        let [a, b, c, d] =
-            [s.load(&lines[0], 0), s.load(&lines[1], 0), s.load(&lines[2], 0), s.load(&lines[3], 0)];
-        // Activations are never −128 (here of both signs), and a partial holds one pair of 7-bit codes.
-        let acts = s.xor(s.and(b, s.splat(0x3F3F_3F3F)), s.splat(0x00FF_FF00));
-        let codes = s.and(a, s.splat(0x7F7F_7F7F));
-        let scale = s.or(s.and(c, s.splat(0x3F)), s.shl(s.and(c, s.splat(0x3F)), 16));
-        let small = s.and(d, s.splat(0xFFFF));
-        for x in [
-            s.splat(-5),
-            s.and(a, b),
-            s.or(a, b),
-            s.xor(a, b),
-            s.shl(a, 5),
-            s.shr(a, 5),
-            s.sar(a, 5),
-            s.add(a, b),
-            s.mul(a, b),
-            s.max(a, b),
-            s.eq_bytes(s.and(a, s.splat(0x0101_0101)), s.and(b, s.splat(0x0101_0101))),
-            s.lookup(rows[0].first_chunk().expect("64 bytes"), s.and(a, s.splat(0x0F0F_0F0F))),
-            s.spread_byte::<0>(a),
-            s.spread_byte::<1>(a),
-            s.spread_byte::<2>(a),
-            s.spread_byte::<3>(a),
-            s.dwords(&rows, 0, 3),
-            s.end(small, s.mac(s.begin(small), codes, acts)),
-            s.end_scaled(small, s.mac(s.begin(s.splat(0)), codes, acts), scale),
-            s.madd(c, s.and(a, s.splat(0x0FFF_0FFF)), b),
-            s.bits(s.splat_f(1.5)),
-            s.bits(s.load_f(&lines[0], 0)),
-            s.bits(s.load_f32_bytes(&bytes[5..])),
-            s.bits(s.load_bf16_bytes(&bytes[5..])),
-            s.bits(s.mul_f(finite(a), finite(b))),
-            s.bits(s.fma(finite(a), finite(b), finite(c))),
-            s.bits(s.fnma(finite(a), finite(b), finite(c))),
-            s.bits(s.to_f(a)),
-            s.to_i(s.mul_f(finite(a), s.splat_f(0.5))),
-            s.bits(s.f16_low(s.and(a, s.splat(0x7BFF)))),
-            s.bits(s.f16_high(s.and(a, s.splat(0x7BFF_FFFF)))),
-        ] {
-            keep(x);
-        }
-        for x in s.quads(&rows, 0, 7) {
-            keep(x);
-        }
-        // With bytes that use all eight bits, both conventions end in the same product.
-        let wide = s.end(s.splat(0), s.mac_wide(s.begin(s.splat(0)), a, acts));
-        let offset = s.end(s.splat(0), s.mac(s.begin(s.splat(0)), s.splat(0x4040_4040), acts));
-        let twice = s.add(offset, offset);
-        keep(if S::SIGNED_WIDE { wide } else { s.add(wide, s.mul(twice, s.splat(-1))) });
+    fn run<S: Simd>(self, s: S) -> Results {
+        let mut out = Results::default();
+        integers(s, self.0, &mut out);
+        rows(s, self.0, &mut out);
+        dot_products(s, self.0, &mut out);
+        float_loads(s, self.0, &mut out);
+        floats(s, self.0, &mut out);
         out
     }
 }
 
-fn check(got: Vec<[u32; 16]>, want: Vec<[u32; 16]>, lanes: usize) {
-    assert_eq!(got.len(), want.len());
-    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-        assert_eq!(got[..lanes], want[..lanes], "operation {i}");
+#[inline(always)]
+fn integers<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
+    let a = |v| s.load(&inputs.lines[0], v);
+    let b = |v| s.load(&inputs.lines[1], v);
+    out.each(s, "splat", |_| s.splat(-5));
+    out.each(s, "load", a);
+    out.each(s, "and", |v| s.and(a(v), b(v)));
+    out.each(s, "or", |v| s.or(a(v), b(v)));
+    out.each(s, "xor", |v| s.xor(a(v), b(v)));
+    for n in [0, 1, 4, 8, 16, 24, 31] {
+        out.each(s, "shl", |v| s.shl(a(v), n));
+        out.each(s, "shr", |v| s.shr(a(v), n));
+        out.each(s, "sar", |v| s.sar(a(v), n));
+    }
+    out.each(s, "add", |v| s.add(a(v), b(v)));
+    out.each(s, "mul", |v| s.mul(a(v), b(v)));
+    out.each(s, "max", |v| s.max(a(v), b(v)));
+    let bits = s.splat(0x8001_0103_u32 as i32);
+    out.each(s, "eq_bytes", |v| s.eq_bytes(s.and(a(v), bits), s.and(b(v), bits)));
+    let table = inputs.rows[0].first_chunk().expect("16 of 64 bytes");
+    out.each(s, "lookup", |v| s.lookup(table, s.and(a(v), s.splat(0x0F0F_0F0F))));
+    out.each(s, "spread_byte 0", |v| s.spread_byte::<0>(a(v)));
+    out.each(s, "spread_byte 1", |v| s.spread_byte::<1>(a(v)));
+    out.each(s, "spread_byte 2", |v| s.spread_byte::<2>(a(v)));
+    out.each(s, "spread_byte 3", |v| s.spread_byte::<3>(a(v)));
+}
+
+#[inline(always)]
+fn rows<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
+    let rows = inputs.rows.each_ref();
+    for offset in [0, 7, 48] {
+        for j in 0..4 {
+            out.each(s, "quads", |v| s.quads(&rows, v, offset)[j]);
+        }
+    }
+    for offset in [0, 3, 60] {
+        out.each(s, "dwords", |v| s.dwords(&rows, v, offset));
+    }
+    let finite = inputs.masked(FINITE_F16);
+    for offset in [0, 1, 62] {
+        out.each_f(s, "f16s", |v| s.f16s(&finite.each_ref(), v, offset));
+    }
+}
+
+#[inline(always)]
+fn dot_products<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
+    let [a, b, sum] = [0, 1, 2].map(|i| move |v| s.load(&inputs.lines[i], v));
+    let acts = |v| s.load(&inputs.acts, v);
+    let masked = |v, mask: i32| s.and(a(v), s.splat(mask));
+    // A narrow partial holds one step of 7-bit codes, or eight of 4-bit ones.
+    let one = |v, sum| s.mac(s.begin(sum), masked(v, 0x7F7F_7F7F), acts(v));
+    out.each(s, "mac", |v| s.end(sum(v), one(v, sum(v))));
+    out.each(s, "eight of mac", |v| {
+        let codes = masked(v, 0x0F0F_0F0F);
+        let partial = (0..8).fold(s.begin(sum(v)), |partial, _| s.mac(partial, codes, acts(v)));
+        s.end(sum(v), partial)
+    });
+    out.each(s, "end_scaled", |v| {
+        let half = s.and(b(v), s.splat(0xFFFF));
+        s.end_scaled(sum(v), one(v, s.splat(0)), s.or(half, s.shl(half, 16)))
+    });
+    // Wide partials hold any number of steps of any codes.
+    out.each(s, "many of mac", |v| {
+        let codes = masked(v, 0x7F7F_7F7F);
+        let (mut total, mut partial) = (sum(v), s.begin(sum(v)));
+        for _ in 0..64 {
+            if !S::EXACT_PARTIAL {
+                partial = s.begin(total);
+            }
+            partial = s.mac(partial, codes, acts(v));
+            total = s.end(total, partial);
+        }
+        total
+    });
+    // With bytes that use all eight bits, both conventions end in the product of `a − 128`.
+    out.each(s, "mac_wide", |v| {
+        let wide = s.end(sum(v), s.mac_wide(s.begin(sum(v)), a(v), acts(v)));
+        let half = s.mac(s.begin(s.splat(0)), s.splat(0x4040_4040), acts(v));
+        let offset = s.mul(s.end(s.splat(0), half), s.splat(-2));
+        if S::SIGNED_WIDE { wide } else { s.add(wide, offset) }
+    });
+    out.each(s, "madd", |v| s.madd(sum(v), a(v), b(v)));
+}
+
+#[inline(always)]
+fn float_loads<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
+    out.each_f(s, "load_f", |v| s.load_f(&inputs.lines[0], v));
+    let floats = inputs.lines[1].floats();
+    out.each_f(s, "load_slice", |v| s.load_slice(&floats[v * S::LANES..][..S::LANES]));
+    let [f32s, f16s, bf16s] = [0xFF, FINITE_F16, FINITE_BF16].map(|mask| inputs.masked(mask));
+    for offset in [0, 5] {
+        let part = |rows: &[[u8; 64]; 16], v, size: usize| {
+            rows.as_flattened()[offset + v * S::LANES * size..][..S::LANES * size].to_vec()
+        };
+        out.each_f(s, "load_f32_bytes", |v| s.load_f32_bytes(&part(&f32s, v, 4)));
+        out.each_f(s, "load_f16_bytes", |v| s.load_f16_bytes(&part(&f16s, v, 2)));
+        out.each_f(s, "load_bf16_bytes", |v| s.load_bf16_bytes(&part(&bf16s, v, 2)));
+    }
+}
+
+#[inline(always)]
+fn floats<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
+    let a = |v| s.load(&inputs.lines[0], v);
+    // Integers of 25 bits: products and sums of them have to be rounded.
+    let [x, y, z] = [0, 1, 2].map(|i| move |v| s.to_f(s.sar(s.load(&inputs.lines[i], v), 7)));
+    out.each_f(s, "splat_f", |_| s.splat_f(1.5));
+    out.each_f(s, "mul_f", |v| s.mul_f(x(v), y(v)));
+    out.each_f(s, "fma", |v| s.fma(x(v), y(v), z(v)));
+    out.each_f(s, "fnma", |v| s.fnma(x(v), y(v), z(v)));
+    out.each_f(s, "to_f", |v| s.to_f(a(v)));
+    for scale in [0.5, 0.25, 2f32.powi(-18)] {
+        out.each(s, "to_i", |v| s.to_i(s.mul_f(x(v), s.splat_f(scale))));
+    }
+    out.each(s, "bits", |v| s.bits(x(v)));
+    out.each_f(s, "with_bits", |v| s.with_bits(s.and(a(v), s.splat(0x7F7F_FFFF))));
+    let halves = |v| s.and(a(v), s.splat(0xFBFF_FBFF_u32 as i32));
+    out.each_f(s, "f16_low", |v| s.f16_low(halves(v)));
+    out.each_f(s, "f16_high", |v| s.f16_high(halves(v)));
+}
+
+/// Whether `s` gives the bits that sixteen plain lanes give.
+fn check(s: impl Simd) {
+    for (i, inputs) in Inputs::all().iter().enumerate() {
+        let (got, want) =
+            (s.vectorize(EveryOperation(inputs)), Plain::<16>.vectorize(EveryOperation(inputs)));
+        assert_eq!(got.0.len(), want.0.len());
+        for (got, want) in got.0.iter().zip(&want.0) {
+            assert_eq!(got, want, "inputs {i}");
+        }
     }
 }
 
@@ -99,7 +226,7 @@ fn check(got: Vec<[u32; 16]>, want: Vec<[u32; 16]>, lanes: usize) {
 fn avx2_does_what_the_arrays_do() {
     #[cfg(target_arch = "x86_64")]
     if let Some(s) = Avx2::new() {
-        check(s.vectorize(EveryOperation), Plain::<8>.vectorize(EveryOperation), 8);
+        check(s);
     }
 }
 
@@ -107,11 +234,11 @@ fn avx2_does_what_the_arrays_do() {
 fn avx512_does_what_the_arrays_do() {
     #[cfg(target_arch = "x86_64")]
     if let Some(s) = Avx512Vnni::new() {
-        check(s.vectorize(EveryOperation), Plain::<16>.vectorize(EveryOperation), 16);
+        check(s);
     }
 }
 
 #[test]
 fn plain_widths_agree() {
-    check(Plain::<8>.vectorize(EveryOperation), Plain::<16>.vectorize(EveryOperation), 8);
+    check(Plain::<8>);
 }
