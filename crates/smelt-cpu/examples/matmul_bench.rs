@@ -1,7 +1,8 @@
 //! Speed of the matmul kernels: `cargo run --release -p smelt-cpu --example matmul_bench [ISA] [FORMAT ...]`.
 //!
 //! For each format, shape and number of threads: decode (one token over more weights than caches hold) in GB/s, and
-//! prefill (512 tokens) in GMAC/s. Beside it the read bandwidth of plain memory, which bounds decode.
+//! prefill (512 tokens) in GMAC/s, each as the median and the best tenth of short slices. Beside it the read bandwidth
+//! of plain memory, which bounds decode.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(unsafe_code, reason = "threads write disjoint rows of one result")]
@@ -11,7 +12,7 @@ use smelt_cpu::matmul::{Kernel, OutView, QuantizedActs, Scratch, matmul_rows};
 use smelt_quant::{FORMATS, Format};
 use std::time::Instant;
 
-const SHAPES: [(usize, usize); 2] = [(576, 1536), (8192, 2048)];
+const SHAPES: [(usize, usize); 2] = [(576, 1536), (2048, 8192)];
 const PREFILL: usize = 512;
 /// Decode walks over at least this many bytes of weights.
 const DECODE_BYTES: usize = 256 << 20;
@@ -29,43 +30,45 @@ fn noise(n: usize) -> Vec<u8> {
     seed.iter().copied().cycle().take(n).collect()
 }
 
-/// Best seconds of a few runs.
-fn best(runs: usize, mut f: impl FnMut()) -> f64 {
-    (0..runs)
-        .map(|_| {
-            let start = Instant::now();
-            f();
-            start.elapsed().as_secs_f64()
-        })
-        .fold(f64::INFINITY, f64::min)
+/// Amounts a second, a thread: the median and the best tenth of many short slices. Other work on the machine slows
+/// some slices and not others, so the best tenth is the kernel's own speed, and the median what it gets here now.
+#[derive(Clone, Copy, Default)]
+struct Rate {
+    median: f64,
+    best: f64,
 }
 
-/// One matmul split over threads by rows.
-#[derive(Clone, Copy)]
-struct Case<'a> {
-    kernel: &'a Kernel,
-    weights: &'a [u8],
-    n: usize,
-    acts: &'a QuantizedActs,
-    threads: usize,
-}
-
-impl Case<'_> {
-    fn run(self, out: &mut [f32], scratch: &mut [Scratch]) {
-        let (m, view) = (self.acts.m(), OutView::new(out, self.n));
-        std::thread::scope(|scope| {
-            for (i, scratch) in scratch.iter_mut().enumerate().take(self.threads) {
-                let share = (self.n / self.threads).next_multiple_of(self.kernel.row_granule());
-                let rows = (i * share).min(self.n)..((i + 1) * share).min(self.n);
-                scope.spawn(move || {
-                    // SAFETY: the threads' rows are disjoint.
-                    unsafe {
-                        matmul_rows(self.kernel, self.weights, rows, self.acts, (0..m).into(), view, scratch)
-                    };
-                });
-            }
-        });
+impl Rate {
+    fn of(mut per_second: Vec<f64>) -> Self {
+        per_second.sort_by(f64::total_cmp);
+        let at = |part: f64| per_second[((per_second.len() - 1) as f64 * part) as usize];
+        Self { median: at(0.5), best: at(0.9) }
     }
+}
+
+impl std::iter::Sum for Rate {
+    fn sum<I: Iterator<Item = Self>>(rates: I) -> Self {
+        rates.fold(Self::default(), |a, b| Self { median: a.median + b.median, best: a.best + b.best })
+    }
+}
+
+/// Runs `slice(i)` for every thread's share of `0..slices` and adds the threads' rates; it returns the amount of work.
+fn rate(threads: usize, slices: usize, slice: impl Fn(usize, &mut Scratch) -> f64 + Sync) -> Rate {
+    let share = slices / threads;
+    let run = |thread: usize| {
+        let mut scratch = Scratch::default();
+        let timed = |i: usize| {
+            let start = Instant::now();
+            let amount = slice(i, &mut scratch);
+            amount / start.elapsed().as_secs_f64()
+        };
+        Rate::of((thread * share..(thread + 1) * share).map(timed).collect())
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let workers: Vec<_> = (0..threads).map(|t| scope.spawn(move || run(t))).collect();
+        workers.into_iter().map(|w| w.join().expect("no panics")).sum()
+    })
 }
 
 /// GB/s of decode over one tall matrix, and GMAC/s of prefill.
@@ -75,46 +78,41 @@ fn measure(
     (n, k): (usize, usize),
     threads: usize,
     bytes: &[u8],
-) -> (f64, f64) {
+) -> (Rate, Rate) {
     let kernel = Kernel::for_format(format, isa);
     let row_bytes = format.row_bytes(k).expect("shapes are whole blocks");
     let x: Vec<f32> = (0..PREFILL * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
-    let mut acts = QuantizedActs::default();
-    let mut scratch = [Scratch::default(), Scratch::default()];
-
-    acts.prepare(kernel.activation(), &x[..k], 1, k, isa);
-    let tall = DECODE_BYTES / row_bytes;
-    let mut out = vec![0f32; tall.max(PREFILL * n)];
-    let weights = &bytes[..tall * row_bytes];
-    let case = Case { kernel: &kernel, weights, n: tall, acts: &acts, threads };
-    let decode = best(3, || case.run(&mut out, &mut scratch));
-
-    let mut acts = QuantizedActs::default();
-    acts.prepare(kernel.activation(), &x, PREFILL, k, isa);
-    let case = Case { kernel: &kernel, weights: &bytes[..n * row_bytes], n, acts: &acts, threads };
-    let prefill = best(if n * k > 1 << 22 { 2 } else { 8 }, || case.run(&mut out, &mut scratch));
-    (weights.len() as f64 / decode / 1e9, (PREFILL * n * k) as f64 / prefill / 1e9)
+    let run = |m: usize, n: usize, step: usize, scale: f64| {
+        let mut acts = QuantizedActs::default();
+        acts.prepare(kernel.activation(), &x[..m * k], m, k, isa);
+        let weights = &bytes[..n * row_bytes];
+        let mut out = vec![0f32; m * n];
+        let view = OutView::new(&mut out, n);
+        rate(threads, n / step, |i, scratch| {
+            let rows = i * step..(i + 1) * step;
+            // SAFETY: slices are disjoint rows.
+            unsafe { matmul_rows(&kernel, weights, rows, &acts, (0..m).into(), view, scratch) };
+            step as f64 * scale / 1e9
+        })
+    };
+    let granule = kernel.row_granule();
+    let tall = DECODE_BYTES / row_bytes / granule * granule;
+    (run(1, tall, 16 * granule, row_bytes as f64), run(PREFILL, n, granule, (PREFILL * k) as f64))
 }
 
 /// GB/s of reading memory.
-fn bandwidth(bytes: &[u8], threads: usize) -> f64 {
-    let read = |part: &[u8]| {
-        let sum = part.as_chunks::<64>().0.iter().fold([0u64; 8], |mut acc, line| {
-            for (a, x) in acc.iter_mut().zip(line.as_chunks::<8>().0) {
-                *a = a.wrapping_add(u64::from_le_bytes(*x));
+fn bandwidth(bytes: &[u8], threads: usize) -> Rate {
+    let parts: Vec<&[u8]> = bytes.chunks_exact(1 << 18).collect();
+    rate(threads, parts.len(), |i, _| {
+        let mut sum = [0u64; 8];
+        for line in parts[i].as_chunks::<64>().0 {
+            for j in 0..8 {
+                sum[j] ^= u64::from_le_bytes(*line[8 * j..].first_chunk().expect("a word"));
             }
-            acc
-        });
+        }
         std::hint::black_box(sum);
-    };
-    let seconds = best(3, || {
-        std::thread::scope(|scope| {
-            for part in bytes.chunks(bytes.len() / threads) {
-                scope.spawn(|| read(part));
-            }
-        });
-    });
-    bytes.len() as f64 / seconds / 1e9
+        parts[i].len() as f64 / 1e9
+    })
 }
 
 fn main() {
@@ -127,18 +125,22 @@ fn main() {
     let isa = Isa::resolve(choice).expect("the CPU has the instruction set");
     let bytes = noise(DECODE_BYTES);
     for threads in [1, 2] {
-        println!("read bandwidth, {threads} threads: {:.1} GB/s", bandwidth(&bytes, threads));
+        let Rate { median, best } = bandwidth(&bytes, threads);
+        println!("read bandwidth, {threads} threads: median {median:.1}, best tenth {best:.1} GB/s");
     }
-    println!("{:<22} {:>12} {:>3} {:>12} {:>16}", "kernel", "shape", "thr", "decode GB/s", "prefill GMAC/s");
+    println!("{:<22} {:>12} {:>3} {:>16} {:>18}", "kernel", "shape", "thr", "decode GB/s", "prefill GMAC/s");
     for format in FORMATS {
         if !args.is_empty() && !args.iter().any(|a| a.eq_ignore_ascii_case(format.name)) {
             continue;
         }
         for (n, k) in SHAPES.into_iter().filter(|(_, k)| format.row_bytes(*k).is_some()) {
             for threads in [1, 2] {
-                let (decode, prefill) = measure(format, isa, (n, k), threads, &bytes);
+                let (d, p) = measure(format, isa, (n, k), threads, &bytes);
                 let name = format!("{} {}", format.name, isa.name());
-                println!("{name:<22} {n:>5} x {k:>4} {threads:>3} {decode:>12.1} {prefill:>16.1}");
+                println!(
+                    "{name:<22} {n:>5} x {k:>4} {threads:>3} {:>8.1} {:>7.1} {:>10.1} {:>7.1}",
+                    d.median, d.best, p.median, p.best
+                );
             }
         }
     }

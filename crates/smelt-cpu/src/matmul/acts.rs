@@ -305,28 +305,34 @@ impl Op for QuantizeRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let magnitude = s.splat(i32::MAX);
-        let blocks = self.x.chunks_exact(self.block).zip(self.codes.chunks_exact_mut(self.block));
-        for ((x, codes), scale) in blocks.zip(self.scales) {
+        let mut line = Line::ZERO;
+        for b in 0..self.scales.len() {
+            let x = &self.x[b * self.block..][..self.block];
+            let codes = &mut self.codes[b * self.block..][..self.block];
             // The bits of magnitudes are ordered like the magnitudes, with NaN above infinity.
             let mut largest = s.splat(0);
-            for v in x.chunks_exact(S::LANES) {
-                largest = s.max(largest, s.and(s.bits(s.load_slice(v)), magnitude));
+            for i in 0..self.block / S::LANES {
+                largest = s.max(largest, s.and(s.bits(s.load_slice(&x[i * S::LANES..])), magnitude));
             }
-            let mut line = Line::ZERO;
             s.store(&mut line, 0, largest);
-            let amax = f32::from_bits(line.0.into_iter().fold(0, u32::max));
+            let mut bits = 0;
+            for lane in 0..S::LANES {
+                bits = line.0[lane].max(bits);
+            }
+            let amax = f32::from_bits(bits);
             let inverse = 127.0 / amax;
             if !(amax.is_finite() && inverse.is_finite()) {
-                *scale = if amax.is_finite() { 0.0 } else { f32::NAN };
+                self.scales[b] = if amax.is_finite() { 0.0 } else { f32::NAN };
                 codes.fill(0);
                 continue;
             }
-            *scale = block_scale(amax, self.block);
+            self.scales[b] = block_scale(amax, self.block);
             let inverse = s.splat_f(inverse);
-            for (v, out) in x.chunks_exact(S::LANES).zip(codes.chunks_exact_mut(S::LANES)) {
-                s.store(&mut line, 0, s.to_i(s.mul_f(s.load_slice(v), inverse)));
-                for (out, code) in out.iter_mut().zip(line.0) {
-                    *out = code as i8;
+            for i in 0..self.block / S::LANES {
+                s.store(&mut line, 0, s.to_i(s.mul_f(s.load_slice(&x[i * S::LANES..]), inverse)));
+                let out = &mut codes[i * S::LANES..][..S::LANES];
+                for lane in 0..S::LANES {
+                    out[lane] = line.0[lane] as i8;
                 }
             }
         }

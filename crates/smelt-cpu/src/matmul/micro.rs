@@ -44,16 +44,19 @@ impl<C: Class> Micro<'_, C> {
                 t += 8;
             }
         }
-        while t + 4 <= n {
-            self.some::<S, V, 4>(s, t);
-            t += 4;
+        if S::TOKENS >= 4 {
+            while t + 4 <= n {
+                self.some::<S, V, 4>(s, t);
+                t += 4;
+            }
+            if t + 2 <= n {
+                self.some::<S, V, 2>(s, t);
+                t += 2;
+            }
         }
-        if t + 2 <= n {
-            self.some::<S, V, 2>(s, t);
-            t += 2;
-        }
-        if t < n {
+        while t < n {
             self.some::<S, V, 1>(s, t);
+            t += 1;
         }
     }
 
@@ -112,7 +115,7 @@ impl<C: Class> Micro<'_, C> {
     fn scaled<S: Simd, const V: usize, const T: usize>(&mut self, s: S, t0: usize) {
         let rows = self.rows::<T>(t0);
         let mut acc = self.load_sums::<S, V, T>(s, t0);
-        let corrects = C::ZERO != 0 && !(C::WIDE && S::SIGNED_WIDE);
+        let corrects = !(C::MINS || C::WIDE && S::SIGNED_WIDE);
         for b in 0..self.blocks {
             let codes = &self.tile.codes[b * C::SHAPE.codes..][..C::SHAPE.codes];
             let scales = &self.tile.scales[b * C::SHAPE.scales..][..C::SHAPE.scales];

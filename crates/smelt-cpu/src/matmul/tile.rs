@@ -20,15 +20,15 @@ impl<'a> Panel<'a> {
         Self { rows, next: rows[PANEL - 1].as_ptr_range().end }
     }
 
-    /// Block `b` of every row, for blocks of `B` bytes.
+    /// Block `b` of every row, for blocks of `B` bytes. An indexed loop, because iterators are not inlined into kernels.
     #[inline(always)]
     pub(crate) fn blocks<const B: usize>(&self, b: usize) -> [&'a [u8; B]; PANEL] {
         assert!((b + 1) * B <= self.rows[0].len());
         let mut blocks = [&[0u8; B]; PANEL];
-        for (block, row) in blocks.iter_mut().zip(&self.rows) {
-            debug_assert_eq!(row.len(), self.rows[0].len());
+        for i in 0..PANEL {
+            debug_assert_eq!(self.rows[i].len(), self.rows[0].len());
             // SAFETY: block `b` lies inside row 0 (asserted), and `new` makes all rows equally long.
-            *block = unsafe { &*row.as_ptr().add(b * B).cast::<[u8; B]>() };
+            blocks[i] = unsafe { &*self.rows[i].as_ptr().add(b * B).cast::<[u8; B]>() };
         }
         blocks
     }

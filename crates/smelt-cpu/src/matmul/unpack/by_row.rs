@@ -1,4 +1,6 @@
 //! Formats that are decoded row by row with table look-ups, and transposed after that.
+//!
+//! Loops are indexed: the iterators' and arrays' adapters are not always inlined into code for another instruction set.
 
 use super::{Unpack, signed_scales};
 use crate::isa::{Line, Simd};
@@ -12,7 +14,7 @@ pub(crate) struct RowBlock {
     pub(super) d: f32,
     /// A signed scale a group; the rest is unused.
     pub(super) scales: [i8; 16],
-    /// Unsigned codes, offset by the class's zero.
+    /// Unsigned codes, offset by the format's zero.
     pub(super) codes: [u8; 256],
 }
 
@@ -20,6 +22,8 @@ pub(crate) struct RowBlock {
 pub(crate) trait ByRow<const B: usize>: 'static {
     /// The micro-kernel's constants.
     type Class: Class;
+    /// Unsigned code that means zero.
+    const ZERO: i32;
     /// Decodes one block.
     fn decode(block: &[u8; B]) -> RowBlock;
 }
@@ -34,12 +38,14 @@ impl<F: ByRow<B>, const B: usize> Unpack<B> for F {
         for r in v * S::LANES..(v + 1) * S::LANES {
             let row = F::decode(rows[r]);
             codes[r] = row.codes;
-            scales[r] = row.scales.map(|x| x as u8);
+            for i in 0..16 {
+                scales[r][i] = row.scales[i] as u8;
+            }
             d.0[r] = row.d.to_bits();
         }
         s.store(&mut out.d[0], v, s.load(&d, v));
         let vectors = s.quads(&scales.each_ref(), v, 0);
-        signed_scales::<S, F::Class>(s, &vectors[..out.scales.len() / 4], v, out);
+        signed_scales(s, &vectors[..out.scales.len() / 4], F::ZERO, v, out);
         let codes = codes.each_ref();
         for i in 0..16 {
             for (j, q) in s.quads(&codes, v, 16 * i).into_iter().enumerate() {
@@ -85,7 +91,11 @@ static MASKS: [u64; 256] = {
 #[inline(always)]
 pub(super) fn signed(magnitudes: [i8; 8], signs: u8, zero: u8) -> [u8; 8] {
     // No byte carries or borrows: 0 ≤ zero − magnitude and zero + magnitude ≤ 255.
-    let x = u64::from_le_bytes(magnitudes.map(|m| m as u8));
+    let mut x = [0; 8];
+    for i in 0..8 {
+        x[i] = magnitudes[i] as u8;
+    }
+    let x = u64::from_le_bytes(x);
     let zeros = u64::from(zero) * 0x0101_0101_0101_0101;
     let mask = MASKS[usize::from(signs)];
     ((zeros + x) & !mask | (zeros - x) & mask).to_le_bytes()
@@ -101,5 +111,9 @@ pub(super) fn eight([a, b, c, d]: [i8; 4], [e, f, g, h]: [i8; 4]) -> [i8; 8] {
 #[inline(always)]
 pub(super) fn shifted(trits: [i8; 8], down: bool) -> [u8; 8] {
     let up = if down { 0 } else { 2 };
-    trits.map(|t| (((t + 1) << 3) + up) as u8)
+    let mut codes = [0; 8];
+    for i in 0..8 {
+        codes[i] = (((trits[i] + 1) << 3) + up) as u8;
+    }
+    codes
 }

@@ -3,20 +3,22 @@
 
 use super::by_row::{ByRow, RowBlock, half_at, signed};
 use super::iq2_xs::odd_nibbles;
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_7, Scaled};
 use smelt_quant::codebooks::IQ2_S;
 
 pub(crate) struct Iq2S;
 
 impl ByRow<82> for Iq2S {
-    type Class = Scaled<16, 86, 43, false>;
+    type Class = Scaled<16, BITS_7, false>;
+    const ZERO: i32 = 43;
 
     #[inline(always)]
     fn decode(block: &[u8; 82]) -> RowBlock {
         let mut codes = [0; 256];
-        for (i, out) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        for i in 0..32 {
             let high = usize::from(block[66 + i / 4] >> (2 * (i % 4)) & 3);
-            *out = signed(IQ2_S[usize::from(block[2 + i]) | high << 8], block[34 + i], 43);
+            let eight = signed(IQ2_S[usize::from(block[2 + i]) | high << 8], block[34 + i], 43);
+            codes[8 * i..][..8].copy_from_slice(&eight);
         }
         RowBlock { d: half_at(block, 0) * 0.125, scales: odd_nibbles(&block[74..]), codes }
     }

@@ -2,7 +2,7 @@
 
 use super::{Unpack, nibbles, offset_table};
 use crate::isa::{Line, Simd};
-use crate::matmul::class::Floats;
+use crate::matmul::class::{BITS_8, Floats};
 use crate::matmul::tile::{PANEL, TileBlock};
 use smelt_quant::codebooks::IQ4;
 
@@ -12,7 +12,7 @@ pub(crate) struct Iq4Nl;
 static LEVELS: [u8; 16] = offset_table(&IQ4, 128);
 
 impl Unpack<18> for Iq4Nl {
-    type Class = Floats<32, 255, 128, false>;
+    type Class = Floats<32, BITS_8, 128, false>;
     const BLOCK: usize = 32;
 
     #[inline(always)]

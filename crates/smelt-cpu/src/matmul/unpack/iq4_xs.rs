@@ -4,15 +4,13 @@
 use super::iq4_nl::levels;
 use super::{Unpack, pair};
 use crate::isa::Simd;
-use crate::matmul::class::{Class, Scaled};
+use crate::matmul::class::{BITS_8, Scaled};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Iq4Xs;
 
-type Constants = Scaled<32, 255, 128, false>;
-
 impl Unpack<136> for Iq4Xs {
-    type Class = Constants;
+    type Class = Scaled<32, BITS_8, false>;
     const BLOCK: usize = 256;
 
     #[inline(always)]
@@ -28,7 +26,7 @@ impl Unpack<136> for Iq4Xs {
             *scale = s.add(x, bias);
             s.store(&mut out.scales[g], v, pair(s, *scale, *scale));
         }
-        let zero = s.splat(-Constants::ZERO);
+        let zero = s.splat(-128);
         for p in 0..4 {
             let (a, b) = (s.mul(scales[2 * p], zero), s.mul(scales[2 * p + 1], zero));
             s.store(&mut out.pairs[p], v, pair(s, a, b));

@@ -158,10 +158,10 @@ fn pair<S: Simd>(s: S, low: S::I, high: S::I) -> S::I {
     s.or(s.and(low, s.splat(0xFFFF)), s.shl(high, 16))
 }
 
-/// Signed scales of four groups a vector, and the corrections for the class's zero.
+/// Signed scales of four groups a vector, and the corrections for codes of which `zero` means zero.
 #[inline(always)]
-fn signed_scales<S: Simd, C: Class>(s: S, vectors: &[S::I], v: usize, out: &mut TileBlock<'_>) {
-    let zero = s.splat(-C::ZERO);
+fn signed_scales<S: Simd>(s: S, vectors: &[S::I], zero: i32, v: usize, out: &mut TileBlock<'_>) {
+    let zero = s.splat(-zero);
     for (i, &x) in vectors.iter().enumerate() {
         for j in 0..2 {
             let low = signed_byte(s, x, 2 * j as u32);
@@ -173,10 +173,10 @@ fn signed_scales<S: Simd, C: Class>(s: S, vectors: &[S::I], v: usize, out: &mut 
     }
 }
 
-/// Scale one for every group, and the corrections for the class's zero.
+/// Scale one for every group, and the corrections for codes of which `zero` means zero.
 #[inline(always)]
-fn unit_scales<S: Simd, C: Class>(s: S, v: usize, out: &mut TileBlock<'_>) {
-    let (one, zero) = (s.splat(1), s.splat(-C::ZERO));
+fn unit_scales<S: Simd>(s: S, zero: i32, v: usize, out: &mut TileBlock<'_>) {
+    let (one, zero) = (s.splat(1), s.splat(-zero));
     for line in out.scales.iter_mut() {
         s.store(line, v, pair(s, one, one));
     }

@@ -2,7 +2,7 @@
 
 use super::{Unpack, nibbles, offset_table};
 use crate::isa::Simd;
-use crate::matmul::class::Floats;
+use crate::matmul::class::{BITS_5, Floats};
 use crate::matmul::tile::{PANEL, TileBlock};
 use smelt_quant::codebooks::E2M1_DOUBLED;
 
@@ -12,7 +12,7 @@ pub(crate) struct Mxfp4;
 pub(super) static LEVELS: [u8; 16] = offset_table(&E2M1_DOUBLED, 12);
 
 impl Unpack<17> for Mxfp4 {
-    type Class = Floats<32, 24, 12, false>;
+    type Class = Floats<32, BITS_5, 12, false>;
     const BLOCK: usize = 32;
 
     #[inline(always)]

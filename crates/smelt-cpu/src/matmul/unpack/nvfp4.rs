@@ -4,7 +4,7 @@
 use super::mxfp4::LEVELS;
 use super::{Unpack, byte};
 use crate::isa::Simd;
-use crate::matmul::class::Floats;
+use crate::matmul::class::{BITS_5, Floats};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Nvfp4;
@@ -13,7 +13,7 @@ pub(crate) struct Nvfp4;
 const HALF_SCALE: f32 = f32::from_bits((119 + 127) << 23);
 
 impl Unpack<36> for Nvfp4 {
-    type Class = Floats<16, 24, 12, false>;
+    type Class = Floats<16, BITS_5, 12, false>;
     const BLOCK: usize = 64;
 
     #[inline(always)]

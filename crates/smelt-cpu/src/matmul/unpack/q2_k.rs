@@ -2,13 +2,13 @@
 
 use super::{Unpack, byte, crumbs, pair};
 use crate::isa::Simd;
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_4, Scaled};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q2K;
 
 impl Unpack<84> for Q2K {
-    type Class = Scaled<16, 3, 0, true>;
+    type Class = Scaled<16, BITS_4, true>;
     const BLOCK: usize = 256;
 
     #[inline(always)]

@@ -2,21 +2,19 @@
 
 use super::{Unpack, crumbs, move_bit, signed_scales};
 use crate::isa::Simd;
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_4, Scaled};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q3K;
 
-type Class = Scaled<16, 7, 4, false>;
-
 impl Unpack<110> for Q3K {
-    type Class = Class;
+    type Class = Scaled<16, BITS_4, false>;
     const BLOCK: usize = 256;
 
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: &[&[u8; 110]; PANEL], v: usize, out: &mut TileBlock<'_>) {
         s.store_f(&mut out.d[0], v, s.f16s(rows, v, 108));
-        signed_scales::<S, Class>(s, &scales(s, rows, v), v, out);
+        signed_scales(s, &scales(s, rows, v), 4, v, out);
         let third = s.splat(0x0404_0404);
         let (first, second) = (s.quads(rows, v, 0), s.quads(rows, v, 16));
         let bits = [first[0], first[1], first[2], first[3], second[0], second[1], second[2], second[3]];

@@ -2,13 +2,13 @@
 
 use super::{Unpack, nibbles};
 use crate::isa::Simd;
-use crate::matmul::class::Floats;
+use crate::matmul::class::{BITS_4, Floats};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q4_0;
 
 impl Unpack<18> for Q4_0 {
-    type Class = Floats<32, 15, 8, false>;
+    type Class = Floats<32, BITS_4, 8, false>;
     const BLOCK: usize = 32;
 
     #[inline(always)]

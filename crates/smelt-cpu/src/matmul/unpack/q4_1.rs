@@ -2,13 +2,13 @@
 
 use super::{Unpack, nibbles};
 use crate::isa::Simd;
-use crate::matmul::class::Floats;
+use crate::matmul::class::{BITS_4, Floats};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q4_1;
 
 impl Unpack<20> for Q4_1 {
-    type Class = Floats<32, 15, 0, true>;
+    type Class = Floats<32, BITS_4, 0, true>;
     const BLOCK: usize = 32;
 
     #[inline(always)]

@@ -4,13 +4,13 @@
 
 use super::{Unpack, byte, nibbles, pair};
 use crate::isa::Simd;
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_4, Scaled};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q4K;
 
 impl Unpack<144> for Q4K {
-    type Class = Scaled<32, 15, 0, true>;
+    type Class = Scaled<32, BITS_4, true>;
     const BLOCK: usize = 256;
 
     #[inline(always)]

@@ -2,13 +2,13 @@
 
 use super::{Unpack, nibbles_with_fifth_bit};
 use crate::isa::Simd;
-use crate::matmul::class::Floats;
+use crate::matmul::class::{BITS_5, Floats};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q5_1;
 
 impl Unpack<24> for Q5_1 {
-    type Class = Floats<32, 31, 0, true>;
+    type Class = Floats<32, BITS_5, 0, true>;
     const BLOCK: usize = 32;
 
     #[inline(always)]

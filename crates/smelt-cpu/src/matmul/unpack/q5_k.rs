@@ -6,13 +6,13 @@
 use super::q4_k::scales_and_minima;
 use super::{Unpack, move_bit};
 use crate::isa::Simd;
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_5, Scaled};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q5K;
 
 impl Unpack<176> for Q5K {
-    type Class = Scaled<32, 31, 0, true>;
+    type Class = Scaled<32, BITS_5, true>;
     const BLOCK: usize = 256;
 
     #[inline(always)]

@@ -5,19 +5,19 @@
 
 use super::{Unpack, signed_scales};
 use crate::isa::{Line, Simd};
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_6, Scaled};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q6K;
 
 impl Unpack<210> for Q6K {
-    type Class = Scaled<16, 63, 32, false>;
+    type Class = Scaled<16, BITS_6, false>;
     const BLOCK: usize = 256;
 
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: &[&[u8; 210]; PANEL], v: usize, out: &mut TileBlock<'_>) {
         s.store_f(&mut out.d[0], v, s.f16s(rows, v, 208));
-        signed_scales::<S, <Self as Unpack<210>>::Class>(s, &s.quads(rows, v, 192), v, out);
+        signed_scales(s, &s.quads(rows, v, 192), 32, v, out);
         for half in 0..2 {
             for i in 0..2 {
                 let first = s.quads(rows, v, 64 * half + 16 * i);

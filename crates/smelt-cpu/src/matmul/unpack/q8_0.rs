@@ -2,13 +2,13 @@
 
 use super::Unpack;
 use crate::isa::Simd;
-use crate::matmul::class::Floats;
+use crate::matmul::class::{BITS_8, Floats};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q8_0;
 
 impl Unpack<34> for Q8_0 {
-    type Class = Floats<32, 255, 128, false>;
+    type Class = Floats<32, BITS_8, 128, false>;
     const BLOCK: usize = 32;
 
     #[inline(always)]

@@ -2,21 +2,19 @@
 
 use super::{Unpack, unit_scales};
 use crate::isa::Simd;
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_8, Scaled};
 use crate::matmul::tile::{PANEL, TileBlock};
 
 pub(crate) struct Q8K;
 
-type Class = Scaled<32, 255, 128, false>;
-
 impl Unpack<292> for Q8K {
-    type Class = Class;
+    type Class = Scaled<32, BITS_8, false>;
     const BLOCK: usize = 256;
 
     #[inline(always)]
     fn unpack<S: Simd>(s: S, rows: &[&[u8; 292]; PANEL], v: usize, out: &mut TileBlock<'_>) {
         s.store(&mut out.d[0], v, s.dwords(rows, v, 0));
-        unit_scales::<S, Class>(s, v, out);
+        unit_scales(s, 128, v, out);
         let offset = s.splat(0x8080_8080_u32 as i32);
         for i in 0..16 {
             for (j, q) in s.quads(rows, v, 4 + 16 * i).into_iter().enumerate() {

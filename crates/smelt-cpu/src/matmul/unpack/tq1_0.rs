@@ -1,12 +1,13 @@
 //! `TQ1_0`: trits, five to a byte (the last four bytes hold four each), f16 scale; zero at 1.
 
 use super::by_row::{ByRow, RowBlock, half_at};
-use crate::matmul::class::Scaled;
+use crate::matmul::class::{BITS_4, Scaled};
 
 pub(crate) struct Tq1_0;
 
 impl ByRow<54> for Tq1_0 {
-    type Class = Scaled<32, 2, 1, false>;
+    type Class = Scaled<32, BITS_4, false>;
+    const ZERO: i32 = 1;
 
     #[inline(always)]
     fn decode(block: &[u8; 54]) -> RowBlock {
