@@ -16,7 +16,7 @@ use crate::progress::Reporter;
 /// whether the file has changed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// smollm2:135m, hf:OWNER/REPO/FILE.gguf[@REVISION], https://HOST/FILE.gguf
+    /// smollm2:135m, hf:OWNER/REPO/FILE.gguf@REVISION, https://HOST/FILE.gguf
     #[arg(required = true, value_name = "MODEL", value_parser = parse_reference)]
     models: Vec<Reference>,
     /// Print events as JSON, one per line, instead of progress
