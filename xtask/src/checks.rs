@@ -25,7 +25,11 @@ pub(crate) fn ci() -> Result<()> {
     })?;
     step("docs", || {
         let flags = ["doc", "--workspace", "--no-deps", "--document-private-items"];
-        workspace::run(workspace::cargo().args(flags).env("RUSTDOCFLAGS", "-D warnings"))
+        workspace::run(
+            workspace::cargo()
+                .args(flags)
+                .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"),
+        )
     })?;
     test()
 }

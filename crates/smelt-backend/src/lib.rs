@@ -7,9 +7,9 @@
 //!
 //! - Shapes are validated once, when the program is built ([`Program::validate`]) and when a step is submitted
 //!   ([`StepInputs::validate`]); past that a bad shape is a bug.
-//! - No operation hands data back except [`Backend::read`]. Work may complete later; `read` waits for it.
+//! - No operation hands data back except [`Backend::read_output`]. Work may complete later; `read_output` waits for it.
 //! - [`Reference`] is the scalar f32 backend, without SIMD and without threads: it specifies every operation.
-//!   [`conformance::CASES`] is the one list of cases that every backend runs against it.
+//!   [`conformance::cases`] is the one list of cases that every backend runs against it.
 
 pub mod conformance;
 mod error;
