@@ -49,10 +49,19 @@ pub(crate) fn is_interrupt(error: &anyhow::Error) -> bool {
 
 /// Prints an error and what to do about it.
 pub(crate) fn print(error: &anyhow::Error) {
-    say("error", "\x1b[1;31m", &format!("{error:#}"));
+    say("error", "\x1b[1;31m", &message(error));
     if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<StoreError>()?.hint()) {
         say("hint", "\x1b[1;36m", &hint);
     }
+}
+
+/// The error and its causes, without a cause that the message before it already ends in.
+fn message(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
+        true => cause,
+        false if said.contains(&cause) => said,
+        false => format!("{said}: {cause}"),
+    })
 }
 
 /// Prints a note that is no result.

@@ -1,6 +1,7 @@
 //! Measurements of a model: logits, perplexity, speed.
 
 use crate::runner::Want;
+use crate::sampler::SampleError;
 use crate::{Engine, Error, Sequence};
 use smelt_tokenizer::Special;
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ impl Engine {
     /// Logits behind every one of `tokens`, in order, `(index, logits)`.
     ///
     /// # Errors
-    /// If there are no tokens, more than the context holds, or one outside the vocabulary.
+    /// If there are no tokens, more than the context holds, or one outside the vocabulary; or the logits are no numbers.
     pub fn logits(&mut self, tokens: &[u32], sink: &mut LogitsSink<'_>) -> Result<(), Error> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
@@ -51,8 +52,12 @@ impl Engine {
             return Err(Error::ContextExceeded { prompt: tokens.len(), reserve: 0, context });
         }
         let mut sequence = Sequence::default();
-        let done =
-            self.runner.extend(&mut sequence, tokens, Want::From(0), &mut |_| true, &mut |i, l| sink(i, l));
+        let model = &self.facts.name;
+        let mut checked = |index: usize, logits: &mut [f32]| {
+            check_finite(model, index, logits)?;
+            sink(index, logits)
+        };
+        let done = self.runner.extend(&mut sequence, tokens, Want::From(0), &mut |_| true, &mut checked);
         self.release(sequence);
         done.map(|_| ())
     }
@@ -88,7 +93,9 @@ impl Engine {
             }
             let mut sequence = Sequence::default();
             let first = context / 2;
+            let model = &self.facts.name;
             let mut count = |index: usize, logits: &mut [f32]| {
+                check_finite(model, index, logits)?;
                 if let Some(next) = chunk.get(index + 1) {
                     let nll = negative_log_likelihood(logits, *next);
                     sum += nll;
@@ -164,4 +171,15 @@ fn negative_log_likelihood(logits: &[f32], token: u32) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.chunks(64).map(|c| f64::from(c.iter().map(|l| (l - max).exp()).sum::<f32>())).sum();
     sum.ln() - f64::from(logits[token as usize] - max)
+}
+
+/// Fails where a logit is NaN or infinite: no measure of it would mean anything.
+fn check_finite(model: &str, step: usize, logits: &[f32]) -> Result<(), Error> {
+    match logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY) {
+        None => Ok(()),
+        Some(token) => {
+            let source = SampleError::NotFinite { token: token as u32, value: logits[token] };
+            Err(Error::Logits { model: model.into(), step, source })
+        }
+    }
 }

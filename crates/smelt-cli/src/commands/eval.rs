@@ -118,13 +118,24 @@ fn perplexity(args: &PerplexityArgs, context: &Context) -> Result<()> {
 fn logits(args: &LogitsArgs, context: &Context) -> Result<()> {
     let mut engine = load(&args.model, &settings(&args.machine, args.tokens.len()), context)?;
     let vocab_size = engine.facts().vocab_size;
-    // Written beside its place and moved there when it is whole.
-    let folder = args.out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cannot = || format!("cannot write {}", args.out.display());
-    let file = tempfile::NamedTempFile::new_in(folder).with_context(cannot)?;
-    let written = write(&mut engine, &args.tokens, vocab_size, file.as_file())?;
-    written.with_context(cannot)?;
-    file.persist(&args.out).with_context(cannot)?;
+    let same =
+        |a: &Path, b: &Path| a.canonicalize().ok().zip(b.canonicalize().ok()).is_some_and(|(a, b)| a == b);
+    if same(&args.out, engine.file()) {
+        return Err(report::Usage(format!("--out {} is the model itself", args.out.display())).into());
+    }
+    if args.out.metadata().is_ok_and(|m| !m.is_file()) {
+        // A pipe or a device stays what it is.
+        let file = File::options().write(true).open(&args.out).with_context(cannot)?;
+        write(&mut engine, &args.tokens, vocab_size, &file)?.with_context(cannot)?;
+    } else {
+        // Written beside its place and moved there when it is whole.
+        let folder = args.out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = tempfile::NamedTempFile::new_in(folder).map_err(|e| e.kind()).map_err(io::Error::from);
+        let file = file.with_context(cannot)?;
+        write(&mut engine, &args.tokens, vocab_size, file.as_file())?.with_context(cannot)?;
+        file.persist(&args.out).map_err(|e| e.error).with_context(cannot)?;
+    }
     if !context.quiet {
         let rows = args.tokens.len();
         report::note(&format!("{rows} × {vocab_size} logits are in {}", args.out.display()));

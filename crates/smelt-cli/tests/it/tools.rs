@@ -159,3 +159,15 @@ fn eval_perplexity_agrees_between_backends() {
     run(&["eval", "perplexity", model.to_str().unwrap(), text.to_str().unwrap(), "--ctx", "4000"], "")
         .failed(1, "tokens");
 }
+
+#[cfg(unix)]
+#[test]
+fn eval_logits_leaves_devices_and_the_model_alone() {
+    let model = data("tiny/llama/llama-f16.gguf");
+    let model = model.to_str().unwrap();
+    run(&["eval", "logits", model, "--tokens", "1,2", "--out", "/dev/null"], "").ok();
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    let bytes = std::fs::metadata(model).unwrap().len();
+    run(&["eval", "logits", model, "--tokens", "1,2", "--out", model], "").failed(2, "is the model itself");
+    assert_eq!(std::fs::metadata(model).unwrap().len(), bytes);
+}

@@ -57,6 +57,10 @@ impl Editor {
             Ok(text) => Ok(Input::Text(unquote(&text))),
             Err(ReadlineError::Interrupted) => Ok(Input::Interrupt),
             Err(ReadlineError::Eof) => Ok(Input::End),
+            Err(ReadlineError::Io(e)) if e.kind() == std::io::ErrorKind::InvalidData => {
+                report::warn("that was not UTF-8, so the line is left out");
+                Ok(Input::Text(String::new()))
+            }
             Err(error) => Err(error).context("cannot read from this terminal"),
         }
     }
