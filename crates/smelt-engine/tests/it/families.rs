@@ -35,6 +35,7 @@ fn float_files_equal_transformers_on_both_backends() {
     }
 }
 
+/// Keys and values lose 13 of 24 bits, so the bar is that of half-precision arithmetic, ten times the f32 one.
 #[test]
 fn half_precision_caches_stay_within_the_bar() {
     for name in models() {
@@ -45,7 +46,7 @@ fn half_precision_caches_stay_within_the_bar() {
         let right_logits = right.f32("logits");
         for (i, position) in right.i32("positions").values.iter().enumerate() {
             let d = compare_logits(found.row(*position as usize), right_logits.row(i));
-            assert!(d.max < 1e-3 && d.kl < 1e-6, "{name}, position {position}: {d:?}");
+            assert!(d.max < 1e-2 && d.kl < 1e-5, "{name}, position {position}: {d:?}");
         }
     }
 }
