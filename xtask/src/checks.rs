@@ -11,7 +11,7 @@ pub(crate) fn test() -> Result<()> {
     let start = Instant::now();
     step("tidy", tidy::run)?;
     step("fetch", fetch::run)?;
-    step("test", || workspace::run(workspace::cargo().args(["test", "--workspace"])))?;
+    step("test", || workspace::run(workspace::cargo().args(["test", "--workspace", "--no-fail-fast"])))?;
     eprintln!("all passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }
