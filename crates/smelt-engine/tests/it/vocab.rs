@@ -2,19 +2,13 @@
 
 use smelt_checkpoint::Checkpoint;
 use smelt_engine::vocab::vocab_source;
+use smelt_testdata::fetched;
 use smelt_tokenizer::{Special, Strictness, Tokenizer};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// A file that `cargo xtask fetch` brings.
-fn fetched(path: &str) -> PathBuf {
-    let path = root().join("target/fetched").join(path);
-    assert!(path.exists(), "{} is missing: run cargo xtask fetch", path.display());
-    path
 }
 
 fn load_with(path: &Path, strict: Strictness) -> Tokenizer {
@@ -113,7 +107,7 @@ struct Ids {
 }
 
 fn read<T: serde::de::DeserializeOwned>(name: &str) -> T {
-    let path = root().join("tests/data/tokenizer").join(name);
+    let path = smelt_testdata::data(&format!("tokenizer/{name}"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -206,4 +200,25 @@ fn a_missing_pre_is_refused_unless_forced() {
         assert!(error.contains("tokenizer.ggml.pre is missing"), "{error}");
         assert!(!load_with(&path, Strictness::Force).encode("Hello", Special::Text, false).is_empty());
     }
+}
+
+/// The prompt of every tiny model, whose ids Hugging Face's tokenizer gave.
+#[test]
+fn prompts_of_tiny_models_give_their_ids() {
+    let folder = root().join("tests/data/tiny");
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let model = entry.unwrap().path();
+        let name = model.file_name().unwrap().to_str().unwrap();
+        let file = model.join(format!("{name}-f16.gguf"));
+        if !model.join("ref.json").exists() || !file.exists() {
+            continue;
+        }
+        let refs = smelt_testdata::json(&format!("tiny/{name}/ref.json"));
+        let expected: Vec<u32> = serde_json::from_value(refs["input_ids"].clone()).unwrap();
+        let ids = load(&file).encode(refs["prompt"].as_str().unwrap(), Special::Parse, true);
+        assert_eq!(ids, expected, "{name}");
+        count += 1;
+    }
+    assert!(count >= 10, "only {count} models in {}", folder.display());
 }
