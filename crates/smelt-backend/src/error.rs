@@ -12,6 +12,9 @@ pub enum Error {
     /// The inputs of a step don't fit the program.
     #[error("step: {0}")]
     Step(String),
+    /// The flag of [`crate::Backend::interrupt_on`] was raised.
+    #[error("the step was interrupted")]
+    Interrupted,
     /// Memory could not be had.
     #[error("out of memory: {what} needs {bytes} bytes; use a smaller context or a smaller model")]
     OutOfMemory { what: &'static str, bytes: usize },

@@ -28,6 +28,9 @@ pub use reference::Reference;
 pub use step::{PAGE_TOKENS, SequenceInput, StepInputs, StepLimits};
 pub use weight::WeightBytes;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 /// A device that runs programs. One instance belongs to one engine thread.
 pub trait Backend: Send {
     /// A short name for logs and `smelt show`, e.g. `cpu (avx2, 2 threads)`.
@@ -53,8 +56,13 @@ pub trait Backend: Send {
     /// Runs the program once over the rows of `inputs`. May return before the work is done.
     ///
     /// # Errors
-    /// If the inputs don't fit the program, or the device fails.
+    /// If the inputs don't fit the program, the device fails, or the flag of [`Backend::interrupt_on`] is up.
     fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error>;
+
+    /// Gives the backend a flag that any thread may raise at any time. While it is up, [`Backend::run`] ends with
+    /// [`Error::Interrupted`], between two operations too: a step of many rows takes seconds, and who waits for it may
+    /// not want it any more. What the step has written to the caches by then is to be written again.
+    fn interrupt_on(&mut self, flag: Arc<AtomicBool>);
 
     /// Waits for all work and copies `out.len()` values of the program's output, from its start:
     /// row `i` belongs to `inputs.logit_rows[i]` of the last [`Backend::run`].

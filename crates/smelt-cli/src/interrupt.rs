@@ -1,13 +1,15 @@
 //! Ctrl-C: the first one asks what is running to stop, a second one quits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result};
 
 use crate::report::INTERRUPTED;
 
 static LISTENING: AtomicBool = AtomicBool::new(false);
-static PRESSED: AtomicBool = AtomicBool::new(false);
+/// Shared with the engine, which looks at it while it computes.
+static PRESSED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// Takes over Ctrl-C, once. While there is no [`Listener`] nothing is worth finishing, and it quits at once.
 pub(crate) fn install() -> Result<()> {
@@ -22,6 +24,11 @@ pub(crate) fn install() -> Result<()> {
 /// Whether Ctrl-C was pressed since the last listener began to listen.
 pub(crate) fn pressed() -> bool {
     PRESSED.load(Ordering::SeqCst)
+}
+
+/// The flag behind [`pressed`].
+pub(crate) fn flag() -> Arc<AtomicBool> {
+    PRESSED.clone()
 }
 
 /// While it lives the first Ctrl-C is only noted, for whoever holds it to look at [`pressed`] often.

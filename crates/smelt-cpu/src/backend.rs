@@ -12,6 +12,8 @@ use crate::topology::{System, ThreadPlan};
 use crate::wide::Vectors;
 use crate::{bandwidth, moe, products, rows};
 use smelt_backend::{Backend, Error, Op, Program, StepInputs, WeightBytes};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the user may choose.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,6 +48,7 @@ pub struct Cpu {
     isa: Isa,
     vectors: Vectors,
     prepared: Option<Prepared>,
+    interrupt: Arc<AtomicBool>,
 }
 
 /// A program with everything that it runs in.
@@ -91,7 +94,7 @@ impl Cpu {
             (None, IsaChoice::Auto) => Isa::Scalar,
         };
         let pool = Pool::new(plan.threads, plan.oversubscribed)?;
-        Ok(Self { pool, plan, isa, vectors: Vectors::new(isa), prepared: None })
+        Ok(Self { pool, plan, isa, vectors: Vectors::new(isa), prepared: None, interrupt: Arc::default() })
     }
 
     /// How many threads, and why.
@@ -151,11 +154,20 @@ impl Backend for Cpu {
         cut_tiles(inputs, &mut prepared.tiles);
         prepared.ropes.cover(inputs.positions.iter().max().map_or(0, |p| *p as usize + 1));
         let stages = std::mem::take(&mut prepared.stages);
+        let mut interrupted = false;
         for stage in &stages {
+            interrupted = self.interrupt.load(Ordering::Relaxed);
+            if interrupted {
+                break;
+            }
             prepared.execute(stage, inputs, &self.pool, (self.vectors, self.isa));
         }
         prepared.stages = stages;
-        Ok(())
+        if interrupted { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn interrupt_on(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupt = flag;
     }
 
     fn read_output(&mut self, out: &mut [f32]) -> Result<(), Error> {

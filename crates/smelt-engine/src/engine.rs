@@ -9,6 +9,8 @@ use smelt_models::Options;
 use smelt_tokenizer::chat::{ChatTemplate, family_for};
 use smelt_tokenizer::{Strictness, Tokenizer};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What a loaded model is, for people and for `--json`.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,6 +116,13 @@ impl Engine {
     #[must_use]
     pub fn template(&self) -> &ChatTemplate {
         &self.template
+    }
+
+    /// Gives the engine a flag that any thread may raise at any time. While it is up no step goes on:
+    /// [`Engine::generate`] ends with [`crate::Finish::Cancelled`] at once, in the middle of a long prompt too, and what
+    /// measures fails.
+    pub fn interrupt_on(&mut self, flag: Arc<AtomicBool>) {
+        self.runner.device.backend().interrupt_on(flag);
     }
 
     /// The file.

@@ -45,7 +45,7 @@ pub enum Finish {
     MaxTokens,
     /// The context is full.
     ContextFull,
-    /// The sink said so.
+    /// The sink said so, or the flag of [`Engine::interrupt_on`].
     Cancelled,
 }
 
@@ -199,7 +199,10 @@ impl Loop<'_> {
             *next = Some(token);
             Ok(())
         };
-        let complete = engine.runner.extend(sequence, tokens, Want::Last, progress, &mut sample)?;
+        let complete = match engine.runner.extend(sequence, tokens, Want::Last, progress, &mut sample) {
+            Err(Error::Backend(smelt_backend::Error::Interrupted)) => false,
+            other => other?,
+        };
         *step += 1;
         Ok(complete || self.next.is_some())
     }

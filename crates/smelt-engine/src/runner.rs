@@ -154,7 +154,12 @@ impl Runner {
             let start = first_wanted.max(done);
             // A step never wants more logits than there is room for.
             n = n.min((start - done).saturating_add(self.logit_rows));
-            self.step(sequence, &tokens[done..done + n], start - done)?;
+            let before = sequence.tokens.len();
+            if let Err(error) = self.step(sequence, &tokens[done..done + n], start - done) {
+                // The pages that it took hold nothing.
+                self.truncate(sequence, before);
+                return Err(error);
+            }
             for (row, index) in (start..done + n).enumerate() {
                 sink(index, &mut self.logits[row * self.vocab_size..][..self.vocab_size])?;
             }

@@ -10,6 +10,8 @@ use crate::{
     Activation, Backend, Buffer, Error, Op, PAGE_TOKENS, Program, Projection, Rope, RopeStyle, StepInputs,
     Weight, WeightBytes,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The scalar f32 backend.
 #[derive(Debug, Default)]
@@ -21,6 +23,7 @@ pub struct Reference {
     /// `caches[i]`: keys `[pages · PAGE_TOKENS, n_kv_heads · k_head_dim]` and values alike.
     caches: Vec<Cache>,
     pages: usize,
+    interrupt: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -225,9 +228,19 @@ impl Backend for Reference {
     fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
         inputs.validate(&self.program, self.pages)?;
         let ops = std::mem::take(&mut self.program.ops);
-        ops.iter().for_each(|op| self.execute(op, inputs));
+        let interrupted = ops.iter().any(|op| {
+            let interrupted = self.interrupt.load(Ordering::Relaxed);
+            if !interrupted {
+                self.execute(op, inputs);
+            }
+            interrupted
+        });
         self.program.ops = ops;
-        Ok(())
+        if interrupted { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    fn interrupt_on(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupt = flag;
     }
 
     fn read_output(&mut self, out: &mut [f32]) -> Result<(), Error> {

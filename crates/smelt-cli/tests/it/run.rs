@@ -1,5 +1,6 @@
-use std::io::Read;
-use std::process::Command;
+use std::io::{BufRead, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use smelt_checkpoint::Checkpoint;
@@ -221,7 +222,16 @@ fn biases_force_and_ban_a_token() {
 fn endless(home: &std::path::Path) -> Command {
     let mut command = smelt(home);
     command.arg("run").arg(llama());
-    command.args(["--raw", "--ignore-eos", "--ctx", "1000000", "--backend", "reference", "The quick"]);
+    command.args([
+        "--raw",
+        "--ignore-eos",
+        "--ctx",
+        "1000000",
+        "--quiet",
+        "--backend",
+        "reference",
+        "The quick",
+    ]);
     command
 }
 
@@ -248,6 +258,26 @@ fn ctrl_c_stops_the_answer_with_130() {
     assert_eq!(done.code, Some(130), "{done:?}");
     // It ended in order: what comes behind an answer still came.
     assert!(done.err.contains("tokens/s"), "{done:?}");
+}
+
+/// A prompt of one step that takes minutes on the exact backend.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_a_prompt_with_130() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = endless(home.path());
+    let mut child = command.args(["--batch", "4096", "--verbose"]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all("to be or not to be ".repeat(3000).as_bytes()).unwrap();
+    // It listens once the model is loaded.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none(), "the prompt is too short");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let start = Instant::now();
+    let done = done(child);
+    assert_eq!((done.code, done.out.as_str()), (Some(130), ""), "{done:?}");
+    // It ended in order here too.
+    assert!(done.err.contains("0 of them cached"), "{done:?}");
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[test]

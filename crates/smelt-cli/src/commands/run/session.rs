@@ -39,7 +39,8 @@ pub(super) struct Answer {
 
 impl Session {
     /// A session; `quiet` leaves out progress and notes.
-    pub(super) fn new(engine: Engine, quiet: bool) -> Self {
+    pub(super) fn new(mut engine: Engine, quiet: bool) -> Self {
+        engine.interrupt_on(interrupt::flag());
         Self {
             engine,
             sequence: Sequence::default(),
