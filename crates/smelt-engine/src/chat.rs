@@ -29,10 +29,8 @@ impl Engine {
     /// # Errors
     /// If the template refuses it.
     pub fn encode_chat(&self, messages: &[Message], options: &RenderOptions) -> Result<Vec<u32>, Error> {
-        let rendered = self
-            .template
-            .render(messages, options)
-            .map_err(|source| Error::Template { file: self.file().into(), source })?;
+        let rendered =
+            self.template()?.render(messages, options).map_err(|source| self.template_error(source))?;
         Ok(self.tokenizer.encode_rendered(&rendered))
     }
 

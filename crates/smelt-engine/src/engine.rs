@@ -1,12 +1,13 @@
 //! A loaded model.
 
 use crate::runner::{Device, Runner};
+use crate::sampler::Recommended;
 use crate::vocab::vocab_source;
 use crate::{Error, Sequence, Settings};
 use smelt_backend::StepLimits;
 use smelt_checkpoint::Checkpoint;
 use smelt_models::Options;
-use smelt_tokenizer::chat::{ChatTemplate, family_for};
+use smelt_tokenizer::chat::{ChatTemplate, TemplateError, family_for};
 use smelt_tokenizer::{Strictness, Tokenizer};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +50,9 @@ pub struct Facts {
 pub struct Engine {
     pub(crate) runner: Runner,
     pub(crate) tokenizer: Tokenizer,
-    pub(crate) template: ChatTemplate,
+    /// What is wrong with it matters to a chat only.
+    template: Result<ChatTemplate, TemplateError>,
+    recommended: Recommended,
     pub(crate) facts: Facts,
     file: std::path::PathBuf,
 }
@@ -64,7 +67,8 @@ impl Engine {
     /// Loads a model file.
     ///
     /// # Errors
-    /// If the file, its tokenizer or its template is damaged or of an unknown kind, or the device can't hold it.
+    /// If the file or its tokenizer is damaged or of an unknown kind, or the device can't hold it. A bad chat template is
+    /// no reason: see [`Engine::template`].
     pub fn load(path: &Path, settings: &Settings) -> Result<Self, Error> {
         check(settings)?;
         let checkpoint = Checkpoint::open(path)?;
@@ -76,7 +80,7 @@ impl Engine {
         if tokens > rows {
             return Err(Error::VocabularySize { file: path.into(), tokens, rows });
         }
-        let (template, built_in_template) = template(&checkpoint, &tokenizer)?;
+        let (template, built_in_template) = compile_template(&checkpoint, &tokenizer)?;
         let architecture = model.architecture.name;
         let (n_layers, trained_context) = (model.spec.layers.len(), model.spec.context_length);
         let mut runner = Runner::new(Device::new(settings)?, checkpoint.clone(), model, settings)?;
@@ -97,7 +101,8 @@ impl Engine {
             backend: runner.device.backend().describe(),
             built_in_template,
         };
-        Ok(Self { runner, tokenizer, template, facts, file: path.into() })
+        let recommended = Recommended::read(checkpoint.metadata());
+        Ok(Self { runner, tokenizer, template, recommended, facts, file: path.into() })
     }
 
     /// What the model is.
@@ -113,9 +118,21 @@ impl Engine {
     }
 
     /// Its chat template.
+    ///
+    /// # Errors
+    /// If it is damaged, or uses what Smelt's templates don't have.
+    pub fn template(&self) -> Result<&ChatTemplate, Error> {
+        self.template.as_ref().map_err(|e| self.template_error(e.clone()))
+    }
+
+    pub(crate) fn template_error(&self, source: TemplateError) -> Error {
+        Error::Template { file: self.file.clone(), source }
+    }
+
+    /// What the file recommends about sampling.
     #[must_use]
-    pub fn template(&self) -> &ChatTemplate {
-        &self.template
+    pub fn recommended(&self) -> &Recommended {
+        &self.recommended
     }
 
     /// Gives the engine a flag that any thread may raise at any time. While it is up no step goes on:
@@ -159,11 +176,19 @@ pub fn tokenizer_of(checkpoint: &Checkpoint, force: bool) -> Result<Tokenizer, E
         .map_err(|source| Error::Tokenizer { file: checkpoint.path().into(), source })
 }
 
-/// The checkpoint's template, or its family's own and that one's name.
-fn template(
-    checkpoint: &Checkpoint,
-    tokenizer: &Tokenizer,
-) -> Result<(ChatTemplate, Option<&'static str>), Error> {
+/// The chat template that a checkpoint brings along, or its family's own.
+///
+/// # Errors
+/// If it is damaged, or uses what Smelt's templates don't have.
+pub fn template_of(checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<ChatTemplate, Error> {
+    let (template, _) = compile_template(checkpoint, tokenizer)?;
+    template.map_err(|source| Error::Template { file: checkpoint.path().into(), source })
+}
+
+/// The template, and the name of the family's own where the file has none.
+type Template = (Result<ChatTemplate, TemplateError>, Option<&'static str>);
+
+fn compile_template(checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Template, Error> {
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id)).unwrap_or_default();
     let architecture = checkpoint.metadata().require_str("general.architecture")?;
     let family = family_for(architecture, |token| tokenizer.id_of(token).is_some());
@@ -171,9 +196,7 @@ fn template(
         Some(own) => (own, None),
         None => (family.template, Some(family.name)),
     };
-    let template = ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))
-        .map_err(|source| Error::Template { file: checkpoint.path().into(), source })?;
-    Ok((template, built_in))
+    Ok((ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos())), built_in))
 }
 
 fn name(checkpoint: &Checkpoint) -> Result<String, Error> {

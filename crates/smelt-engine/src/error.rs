@@ -23,7 +23,7 @@ pub enum Error {
     #[error("{file}: {source}")]
     Tokenizer { file: PathBuf, source: smelt_tokenizer::Error },
     /// The chat template.
-    #[error("{file}: chat template: {source}")]
+    #[error("{file}: {source}")]
     Template { file: PathBuf, source: smelt_tokenizer::chat::TemplateError },
     /// The vocabulary has more tokens than the model has logits.
     #[error("{file}: the tokenizer has {tokens} tokens, the model's embedding {rows}")]
@@ -56,6 +56,9 @@ pub enum Error {
     #[error("token {token} is outside the vocabulary of {vocab_size}")]
     TokenRange { token: u32, vocab_size: usize },
     /// A text too short to evaluate.
-    #[error("the text has {tokens} tokens; {needed} are needed for two chunks of context {context}")]
+    #[error(
+        "the text has {tokens} tokens; {needed} are needed for two chunks of context {context}: take a longer \
+         text or a smaller --ctx"
+    )]
     TextTooShort { tokens: usize, needed: usize, context: usize },
 }

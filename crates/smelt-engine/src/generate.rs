@@ -59,6 +59,18 @@ impl Finish {
             Self::Cancelled => "cancelled",
         }
     }
+
+    /// What exactly it was, where [`Finish::name`] has one word for two reasons.
+    #[must_use]
+    pub fn detail(self) -> &'static str {
+        match self {
+            Self::EndOfGeneration(_) => "end_token",
+            Self::StopString(_) => "stop_string",
+            Self::MaxTokens => "max_tokens",
+            Self::ContextFull => "context_full",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// How an answer went.

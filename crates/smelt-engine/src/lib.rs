@@ -28,7 +28,7 @@ mod settings;
 pub mod stop;
 pub mod vocab;
 
-pub use engine::{Engine, Facts, tokenizer_of};
+pub use engine::{Engine, Facts, template_of, tokenizer_of};
 pub use error::Error;
 pub use generate::{Event, Finish, Outcome, Request, Sink};
 pub use runner::Sequence;

@@ -16,12 +16,14 @@ mod edits;
 mod error;
 mod history;
 mod logprobs;
+mod recommended;
 mod settings;
 mod stages;
 
 pub use dry::{MAX_BREAKER_TOKENS, breaker_sequences};
 pub use error::SampleError;
 pub use logprobs::{LogProbs, top_logprobs};
+pub use recommended::{Recommendation, Recommended, Wish};
 pub use settings::{Mirostat, SamplerSettings, Stage};
 
 use rand_pcg::Pcg64;

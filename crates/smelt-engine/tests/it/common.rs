@@ -1,8 +1,10 @@
 //! What several test modules need.
 
+use smelt_checkpoint::{Checkpoint, GgufWriter};
 use smelt_engine::{BackendChoice, Engine, KvFormat, Settings};
-use smelt_testdata::Array;
+use smelt_testdata::{Array, data};
 use std::path::Path;
+use tempfile::NamedTempFile;
 
 /// Settings of exact tests: nothing is rounded but what the kernels round.
 pub(crate) fn exact() -> Settings {
@@ -24,6 +26,26 @@ pub(crate) fn logits(engine: &mut Engine, tokens: &[u32]) -> Array<f32> {
     engine.logits(tokens, &mut sink).unwrap();
     let width = values.len() / tokens.len();
     Array { shape: vec![tokens.len(), width], values }
+}
+
+/// The tiny llama with some of its keys changed.
+pub(crate) fn changed(change: impl FnOnce(&mut GgufWriter)) -> NamedTempFile {
+    let good = Checkpoint::open(&data("tiny/llama/llama-f16.gguf")).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in good.metadata().iter() {
+        writer.set(key, value.clone()).unwrap();
+    }
+    change(&mut writer);
+    for tensor in good.tensors() {
+        writer.tensor(&tensor.name, tensor.format, &tensor.shape).unwrap();
+    }
+    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    let mut out = writer.start(file.as_file()).unwrap();
+    for tensor in good.tensors() {
+        out.append(&tensor.name, &good.require(&tensor.name).unwrap().bytes).unwrap();
+    }
+    out.finish().unwrap();
+    file
 }
 
 /// Loads a file.

@@ -72,3 +72,16 @@ fn a_long_step_is_interrupted_in_its_middle() {
     });
     assert_eq!((outcome.unwrap().finish, steps), (Finish::Cancelled, 0));
 }
+
+#[test]
+fn a_template_that_does_not_compile_hinders_chats_only() {
+    let file = crate::common::changed(|writer| {
+        writer.set("tokenizer.chat_template", "{% if %}").unwrap();
+    });
+    let mut engine = load(file.path(), &exact());
+    engine.generate(&mut Sequence::default(), &request(prompt(8)), &mut |_| true).unwrap();
+    engine.logits(&[1, 2], &mut |_, _| Ok(())).unwrap();
+    let message = smelt_engine::chat::Message::new("user", "Hello");
+    let error = engine.encode_chat(&[message], &Default::default()).unwrap_err().to_string();
+    assert!(error.contains("chat template, line 1: "), "{error}");
+}
