@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use url::Url;
+
 /// A source that did not give the model, and why.
 #[derive(Debug)]
 pub struct SourceFailure {
@@ -80,6 +82,18 @@ pub enum StoreError {
         /// Ours.
         known: u32,
     },
+    /// An address that others on the way can change, with nothing to check the file by.
+    #[error("{url} is not protected: whoever is on the way to it can put another file in its place")]
+    Unprotected {
+        /// The address.
+        url: Url,
+    },
+    /// One hash for several files.
+    #[error("{url} is a part of a split file, for which one SHA-256 can't stand")]
+    HashOfSplit {
+        /// The address.
+        url: Url,
+    },
     /// The server answered with an error status.
     #[error("{url} answered {status}")]
     Status {
@@ -153,7 +167,7 @@ pub enum StoreError {
         reason: String,
     },
     /// No source gave the model.
-    #[error("{reference} could not be fetched{}", list(failures))]
+    #[error("{}", list(reference, failures))]
     AllSourcesFailed {
         /// The model.
         reference: String,
@@ -185,6 +199,10 @@ impl StoreError {
             StoreError::NotInstalled { reference } => format!("`smelt pull {reference}` fetches it"),
             StoreError::Damaged { reference, .. } => format!("`smelt pull {reference}` repairs it"),
             StoreError::NewerManifest { .. } => "update smelt, or use another SMELT_HOME".into(),
+            StoreError::Unprotected { url } => format!(
+                "use https://, or add the SHA-256 of the file: {url}#sha256=…, in 64 lower-case hex digits"
+            ),
+            StoreError::HashOfSplit { .. } => "leave #sha256=… out".into(),
             StoreError::Status { status: 401 | 403, .. } => {
                 "the model may be gated: accept its terms on its page and set HF_TOKEN".into()
             }
@@ -201,9 +219,17 @@ impl StoreError {
     }
 }
 
-fn list(failures: &[SourceFailure]) -> String {
+/// One sentence for one source, as far as they say different things; a line for each of several.
+fn list(reference: &str, failures: &[SourceFailure]) -> String {
     match failures {
-        [only] => format!(" from {}: {}", only.source, only.error),
-        many => many.iter().map(|f| format!("\n  from {}: {}", f.source, f.error)).collect(),
+        [only] if only.error.to_string().contains(reference) => only.error.to_string(),
+        [only] if only.source.starts_with(reference) => {
+            format!("{reference} could not be fetched: {}", only.error)
+        }
+        [only] => format!("{reference} could not be fetched from {}: {}", only.source, only.error),
+        many => {
+            let lines = many.iter().map(|f| format!("\n  from {}: {}", f.source, f.error));
+            format!("{reference} could not be fetched{}", lines.collect::<String>())
+        }
     }
 }

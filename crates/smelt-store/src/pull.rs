@@ -13,7 +13,7 @@ use crate::fetch::{self, Context, Expected, Fetched, Outcome};
 use crate::files::{create_dir, hex, remove_file, rename_into_place, sync_dir, write_atomically};
 use crate::manifest::{Manifest, ManifestFile};
 use crate::progress::{Event, Progress, tell};
-use crate::reference::Reference;
+use crate::reference::{Reference, is_unprotected};
 use crate::settings::Settings;
 use crate::store::{Installed, Store, entries};
 
@@ -31,14 +31,26 @@ impl Job {
         let (expected, sources) = match reference {
             Reference::Catalogue { .. } => {
                 let model = store.model(reference).ok_or_else(|| store.unknown(reference))?;
-                let expected = Expected { sha256: model.sha256.clone(), size: model.size };
+                let expected = Expected { sha256: model.sha256.clone(), size: Some(model.size) };
                 (Some(expected), model.sources.clone())
             }
             Reference::HuggingFace { repo, file, revision } => {
                 let (repo, file, revision) = (repo.clone(), file.clone(), revision.clone());
                 (None, vec![Source::HuggingFace { repo, file, revision }])
             }
-            Reference::Url(url) => (None, vec![Source::Url { url: url.clone() }]),
+            Reference::Url(url) => {
+                let expected =
+                    reference.sha256().map(|sha256| Expected { sha256: sha256.into(), size: None });
+                if is_unprotected(url) && expected.is_none() {
+                    return Err(StoreError::Unprotected { url: url.clone() });
+                }
+                let mut url = url.clone();
+                url.set_fragment(None);
+                if expected.is_some() && fetch::is_split(&url) {
+                    return Err(StoreError::HashOfSplit { url });
+                }
+                (expected, vec![Source::Url { url }])
+            }
             Reference::Path(path) => (None, vec![Source::Path { path: path.clone() }]),
         };
         Ok(Job { reference: reference.clone(), key: key(store, reference), expected, sources })
@@ -75,6 +87,7 @@ pub(crate) fn pull(
         return Ok(installed);
     }
     store.create_directories()?;
+    sweep(store)?;
     let text = reference.to_string();
     let mut waited = false;
     let lock = store.lock_key(&job.key, || {
@@ -82,27 +95,43 @@ pub(crate) fn pull(
         waited = true;
         tell(progress, event)
     })?;
-    let installed = usable(store, reference)?;
-    if let Some(installed) = installed.clone().filter(|i| waited || job.is_met_by(i)) {
-        return Ok(installed);
+    let result = fetch_and_commit(store, &job, waited, settings, progress);
+    match &result {
+        Ok(()) => remove_partial(store, &job.key).map(|_| ())?,
+        Err(_) => remove_empty(store, &job.key)?,
     }
-    if let Some(fetched) = job.expected.as_ref().and_then(|e| already_here(store, &job, e)) {
-        // Placed by a pull that was killed before it wrote the manifest, or by another name of the same file.
-        commit(store, &job, "the store itself", &[fetched])?;
-    } else {
-        let known = installed.and_then(|i| i.manifest);
-        let Some((source, fetched)) = fetch_any(store, &job, known.as_ref(), settings, progress)? else {
-            return store.show(reference);
-        };
-        commit(store, &job, &source, &fetched)?;
-        if known.is_some() {
-            let _exclusive = store.lock_exclusive()?;
-            store.collect()?;
-        }
-    }
-    remove_partial(store, &job.key)?;
     drop(lock);
+    result?;
     store.show(reference)
+}
+
+/// What [`pull`] does while it holds the lock.
+fn fetch_and_commit(
+    store: &Store,
+    job: &Job,
+    waited: bool,
+    settings: &Settings,
+    progress: &mut dyn Progress,
+) -> Result<(), StoreError> {
+    let reference = &job.reference;
+    let installed = usable(store, reference)?;
+    if installed.as_ref().is_some_and(|i| waited || job.is_met_by(i)) {
+        return Ok(());
+    }
+    if let Some(fetched) = job.expected.as_ref().and_then(|e| already_here(store, job, e)) {
+        // Placed by a pull that was killed before it wrote the manifest, or by another name of the same file.
+        return commit(store, job, "the store itself", &[fetched]);
+    }
+    let known = installed.and_then(|i| i.manifest);
+    let Some((source, fetched)) = fetch_any(store, job, known.as_ref(), settings, progress)? else {
+        return Ok(());
+    };
+    commit(store, job, &source, &fetched)?;
+    if known.is_some() {
+        let _exclusive = store.lock_exclusive()?;
+        store.collect()?;
+    }
+    Ok(())
 }
 
 /// The installed model unless it is damaged, which a pull repairs.
@@ -115,14 +144,11 @@ fn usable(store: &Store, reference: &Reference) -> Result<Option<Installed>, Sto
 
 fn already_here(store: &Store, job: &Job, expected: &Expected) -> Option<Fetched> {
     let blob = store.blob(&expected.sha256);
-    let right = fs::metadata(&blob).is_ok_and(|m| m.len() == expected.size);
-    right.then(|| Fetched {
-        name: file_name(job),
-        part: None,
-        size: expected.size,
-        sha256: expected.sha256.clone(),
-        etag: None,
-    })
+    // Only a blob whose hash was right ever gets this name; its size tells whether it was damaged since.
+    let size = fs::metadata(&blob).ok()?.len();
+    let sha256 = expected.sha256.clone();
+    let right = expected.size == Some(size);
+    right.then(|| Fetched { name: file_name(job), part: None, size, sha256, etag: None })
 }
 
 /// A name for the file where the source gives none.
@@ -315,6 +341,40 @@ fn remove_partial(store: &Store, key: &str) -> Result<u64, StoreError> {
         }
     }
     Ok(freed)
+}
+
+/// Removes what holds nothing of an unfinished download; the caller holds the lock of `key`.
+fn remove_empty(store: &Store, key: &str) -> Result<(), StoreError> {
+    let is_part = |name: &str| name.strip_prefix(key).is_some_and(|rest| rest.starts_with(['-', '.']));
+    for path in entries(&store.partial())? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !is_part(&name) || name.ends_with(".lock") {
+            continue;
+        }
+        if path.is_dir() {
+            // Fails unless it is empty, which is what is wanted.
+            let _ = fs::remove_dir(&path);
+        } else if name.ends_with(".part") && fs::metadata(&path).is_ok_and(|m| m.len() == 0) {
+            remove_file(&path)?;
+            remove_file(&path.with_extension("json"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the locks, and with them the empty files, of pulls that were killed.
+fn sweep(store: &Store) -> Result<(), StoreError> {
+    for path in entries(&store.partial())?.iter().filter(|path| path.extension().is_some_and(|e| e == "lock"))
+    {
+        let key = path.file_stem().unwrap_or_default().to_string_lossy();
+        match store.lock_key(&key, || Err(StoreError::Cancelled)) {
+            // Letting the lock go removes its file.
+            Ok(_lock) => remove_empty(store, &key)?,
+            Err(StoreError::Cancelled) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
 }
 
 /// Where a file of a job is being downloaded to.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use url::Url;
+use url::{Host, Url};
 
 use crate::error::StoreError;
-use crate::files::hex;
+use crate::files::{hex, is_sha256};
 
 /// A model as a person names it. [`fmt::Display`] gives text that [`Reference::parse`] reads back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Reference {
         /// Branch, tag or commit.
         revision: String,
     },
-    /// `https://host/path/file.gguf`.
+    /// `https://host/path/file.gguf`; `#sha256=…` may follow, by which the file is checked.
     Url(Url),
 }
 
@@ -55,6 +55,9 @@ impl Reference {
             if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none() {
                 return Err(bad("only https:// and http:// addresses can be pulled"));
             }
+            if url.fragment().is_some_and(|fragment| fragment_sha256(fragment).is_none()) {
+                return Err(bad("behind # only sha256= and 64 lower-case hex digits can stand"));
+            }
             return Ok(Reference::Url(url));
         }
         if looks_like_path(text) {
@@ -68,6 +71,14 @@ impl Reference {
             return Err(bad("a name and its tag consist of letters, digits, '.', '_' and '-'"));
         }
         Ok(Reference::Catalogue { name: name.into(), tag: tag.map(Into::into) })
+    }
+
+    /// The SHA-256 that a person demands of the file.
+    pub(crate) fn sha256(&self) -> Option<&str> {
+        match self {
+            Reference::Url(url) => fragment_sha256(url.fragment()?),
+            _ => None,
+        }
     }
 
     /// Where the manifest of this reference lies below `manifests/`, without the `.json`; `None` for a path and
@@ -91,6 +102,25 @@ impl Reference {
             }
         }
     }
+}
+
+fn fragment_sha256(fragment: &str) -> Option<&str> {
+    fragment.strip_prefix("sha256=").filter(|sha256| is_sha256(sha256))
+}
+
+/// Whether the address is one of this machine.
+pub(crate) fn is_local(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// Whether others on the way can change what comes from there.
+pub(crate) fn is_unprotected(url: &Url) -> bool {
+    url.scheme() == "http" && !is_local(url)
 }
 
 /// Names that a catalogue may not use: they are directories of `manifests/` with another meaning.

@@ -16,6 +16,7 @@ use crate::files::{Part, is_sha256, remove_file, require_space, write_atomically
 use crate::manifest::ManifestFile;
 use crate::progress::{Event, tell};
 use crate::pull::part_path;
+use crate::reference::{is_local, is_unprotected};
 use crate::settings::Settings;
 
 const MAX_REDIRECTS: usize = 10;
@@ -128,7 +129,10 @@ impl Download<'_> {
         // The last byte is always asked for again, so that a complete file is confirmed by the server too.
         let keep = match &state {
             Some(state) => state.total.map_or(u64::MAX, |total| total.saturating_sub(1)),
-            None if self.expected.is_some() => self.expected.as_ref().map_or(0, |e| e.size.saturating_sub(1)),
+            // A hash without a size tells of a wrong file only after all of it.
+            None if self.expected.is_some() => {
+                self.expected.as_ref().and_then(|e| e.size).map_or(0, |size| size.saturating_sub(1))
+            }
             None => 0,
         };
         let mut part = self.open_part(context, keep)?;
@@ -249,7 +253,7 @@ impl Download<'_> {
         part: &mut Part,
         total: Option<u64>,
     ) -> Result<(), Failure> {
-        let limit = total.or(self.expected.as_ref().map(|e| e.size)).unwrap_or(u64::MAX);
+        let limit = total.or(self.expected.as_ref().and_then(|e| e.size)).unwrap_or(u64::MAX);
         let mut body = response.into_body().into_with_config().limit(u64::MAX).reader();
         let mut buffer = vec![0; READ];
         loop {
@@ -284,8 +288,7 @@ impl Download<'_> {
         state: Option<&State>,
     ) -> Result<Fetched, StoreError> {
         // Where the catalogue says nothing the hub's own hash is the promise.
-        let promised =
-            state.and_then(|s| s.sha256.clone()).map(|sha256| Expected { sha256, size: part.len() });
+        let promised = state.and_then(|s| s.sha256.clone()).map(|sha256| Expected { sha256, size: None });
         let expected = self.expected.as_ref().or(promised.as_ref());
         let mut context = Context {
             settings: context.settings,
@@ -358,6 +361,10 @@ impl Download<'_> {
             .ok_or_else(|| self.bad_answer("a redirect without a usable Location"))?;
         if url.scheme() == "https" && next.scheme() != "https" {
             return Err(self.bad_answer("it redirects from https to an unprotected address"));
+        }
+        // From this machine, as from https, a redirect must not lead where anybody on the way can change the file.
+        if is_local(url) && is_unprotected(&next) && self.expected.is_none() {
+            return Err(self.bad_answer("it redirects from this machine to an unprotected address"));
         }
         if !matches!(next.scheme(), "https" | "http") {
             return Err(self.bad_answer("it redirects to something that is not on the web"));

