@@ -188,6 +188,9 @@ pub enum Problem {
     Misaligned { offset: u64, alignment: u64 },
     #[error("the data offset is {found}, but the data of the tensor before ends at {expected}: they {verb}")]
     Offset { found: u64, expected: u64, verb: &'static str },
-    #[error("the file name says part {part} of {count}, but the file has no such key")]
+    #[error(
+        "the file name says part {part} of {count}, but the file has no such key: if it is whole, rename it; if it was \
+         cut into pieces of bytes, join them in order (cat NAME-*-of-{count:05}.gguf > NAME.gguf)"
+    )]
     NotSplit { part: usize, count: usize },
 }
