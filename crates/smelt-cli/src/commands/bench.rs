@@ -23,10 +23,13 @@ use crate::wait;
 ///
 /// --json prints what llama.cpp's llama-bench prints with `-o json`, under the same names.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_long_help = "Examples:
   smelt bench smollm2:135m -p 512 -n 128 -r 5 -t 2
   smelt bench ./model.gguf -p 128,512,2048 -n 0
-  smelt bench ./model.gguf -p 0 -n 64 -d 4096 --json")]
+  smelt bench ./model.gguf -p 0 -n 64 -d 4096 --json"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArg,
@@ -57,11 +60,13 @@ struct Test {
     depth: usize,
 }
 
-/// A line of the result, under llama-bench's names.
+/// A line of the result: every field of llama-bench (build 11434), under its names and in its order.
 #[derive(Debug, Serialize)]
 struct Record {
     build_commit: &'static str,
+    build_number: u32,
     cpu_info: String,
+    gpu_info: &'static str,
     backends: String,
     model_filename: String,
     model_type: String,
@@ -70,8 +75,12 @@ struct Record {
     n_batch: usize,
     n_ubatch: usize,
     n_threads: usize,
+    #[serde(flatten)]
+    pinning: Pinning,
     type_k: &'static str,
     type_v: &'static str,
+    #[serde(flatten)]
+    placement: Placement,
     n_prompt: usize,
     n_gen: usize,
     n_depth: usize,
@@ -86,6 +95,60 @@ struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     avg_gb_per_s: Option<f64>,
 }
+
+/// How threads are tied to cores: not at all, and idle ones sleep.
+#[derive(Debug, Serialize)]
+struct Pinning {
+    cpu_mask: &'static str,
+    cpu_strict: bool,
+    poll: u32,
+}
+
+const PINNING: Pinning = Pinning { cpu_mask: "0x0", cpu_strict: false, poll: 0 };
+
+/// Where weights and work go, with llama-bench's words for a machine whose CPU does everything.
+#[derive(Debug, Serialize)]
+struct Placement {
+    n_gpu_layers: i32,
+    n_cpu_moe: u32,
+    split_mode: &'static str,
+    main_gpu: u32,
+    no_kv_offload: bool,
+    /// 1 is on: attention never holds the scores of all positions at once.
+    flash_attn: i32,
+    devices: &'static str,
+    tensor_split: &'static str,
+    tensor_buft_overrides: &'static str,
+    load_mode: &'static str,
+    lazy_mode: &'static str,
+    embeddings: bool,
+    no_op_offload: u32,
+    no_host: bool,
+    /// Whether weights are laid out anew when they are loaded. Here they stay as the file has them.
+    repack: bool,
+    fit_target: u64,
+    fit_min_ctx: u32,
+}
+
+const PLACEMENT: Placement = Placement {
+    n_gpu_layers: 0,
+    n_cpu_moe: 0,
+    split_mode: "none",
+    main_gpu: 0,
+    no_kv_offload: false,
+    flash_attn: 1,
+    devices: "none",
+    tensor_split: "0.00",
+    tensor_buft_overrides: "none",
+    load_mode: "mmap",
+    lazy_mode: "off",
+    embeddings: false,
+    no_op_offload: 0,
+    no_host: false,
+    repack: false,
+    fit_target: 0,
+    fit_min_ctx: 0,
+};
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let tests = tests(args);
@@ -112,7 +175,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         let facts = engine.facts();
         records.push(Record {
             build_commit: env!("SMELT_COMMIT"),
+            // Commits are not counted here.
+            build_number: 0,
             cpu_info: facts.backend.clone(),
+            gpu_info: "",
             backends: facts.device.to_owned(),
             model_filename: engine.file().display().to_string(),
             model_type: model_type.clone(),
@@ -121,8 +187,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             n_batch: settings.batch,
             n_ubatch: settings.batch,
             n_threads: facts.threads,
+            pinning: PINNING,
             type_k: kv,
             type_v: kv,
+            placement: PLACEMENT,
             n_prompt: test.n_prompt,
             n_gen: test.n_gen,
             n_depth: test.depth,
