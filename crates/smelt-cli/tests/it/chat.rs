@@ -51,6 +51,8 @@ fn commands_change_and_keep_the_conversation() {
     session.exp_string("forget the conversation").unwrap();
     say(&mut session, "/set top_p 7");
     session.exp_string("not between 0 and 1").unwrap();
+    say(&mut session, "/set temp 1");
+    session.exp_string("do you mean temperature?").unwrap();
     say(&mut session, "/set top_k 5");
     say(&mut session, "/set top_k");
     session.exp_regex("top_k +5 ").unwrap();
@@ -72,6 +74,9 @@ fn commands_change_and_keep_the_conversation() {
     session.exp_string("2 messages from talk.json").unwrap();
     say(&mut session, "/load nowhere.json");
     session.exp_string("cannot read nowhere.json").unwrap();
+    std::fs::write(home.path().join("bad.json"), r#"[{"role": "robot", "content": "x"}]"#).unwrap();
+    say(&mut session, "/load bad.json");
+    session.exp_string("the role \"robot\" is none of system, user, assistant, tool").unwrap();
     say(&mut session, "/what");
     session.exp_string("there is no command /what").unwrap();
     say(&mut session, "/bye");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use smelt_engine::chat::Message;
 
 use super::editor::{Editor, Input};
-use super::knobs::{KEYS, Knobs};
+use super::knobs::{KEYS, Knobs, find};
 use super::printer::Style;
 use super::session::Session;
 use crate::context::Context;
@@ -121,9 +121,7 @@ impl Chat<'_> {
     }
 
     fn show(&self, name: &str) -> Result<()> {
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            bail!("there is no setting {name:?}; /set lists them");
-        };
+        let key = find(name).map_err(anyhow::Error::msg)?;
         let value = (key.get)(&self.knobs);
         output::line(format!("{name:<20} {value:<12} {}", key.help))
     }
@@ -149,6 +147,7 @@ impl Chat<'_> {
         let messages = values.into_iter().enumerate().map(|(index, value)| Message::from_json(index, value));
         let mut messages: Vec<Message> =
             messages.collect::<Result<_, _>>().with_context(|| name.to_string())?;
+        check(&messages).map_err(anyhow::Error::msg).with_context(|| name.to_string())?;
         let system = messages.first().filter(|first| first.role() == "system");
         self.knobs.system = system.and_then(|m| Some(m.fields().get("content")?.as_str()?.to_owned()));
         if self.knobs.system.is_some() {
@@ -157,6 +156,45 @@ impl Chat<'_> {
         self.messages = messages;
         report::note(&format!("{} messages from {name}", self.messages.len()));
         Ok(())
+    }
+}
+
+/// Which roles may follow a role; the empty one is the beginning.
+const FOLLOWERS: &[(&str, &[&str])] = &[
+    ("", &["system", "user"]),
+    ("system", &["user"]),
+    ("user", &["assistant"]),
+    ("assistant", &["user", "tool"]),
+    ("tool", &["tool", "assistant"]),
+];
+
+/// Checks that messages are a conversation that a new question can follow.
+fn check(messages: &[Message]) -> Result<(), String> {
+    let mut before = "";
+    for (index, message) in messages.iter().enumerate() {
+        let (role, place) = (message.role(), format!("message {}", index + 1));
+        if !FOLLOWERS.iter().any(|(known, _)| *known == role && !role.is_empty()) {
+            let known: Vec<&str> = FOLLOWERS.iter().map(|f| f.0).filter(|role| !role.is_empty()).collect();
+            return Err(format!("{place}: the role {role:?} is none of {}", known.join(", ")));
+        }
+        let allowed = FOLLOWERS.iter().find(|(known, _)| *known == before).map_or(&[][..], |f| f.1);
+        if !allowed.contains(&role) {
+            let place_before =
+                if before.is_empty() { "at the beginning".to_owned() } else { format!("after {before}") };
+            let allowed = allowed.join(" or ");
+            return Err(format!(
+                "{place} is of the role {role}, where {place_before} only {allowed} can stand"
+            ));
+        }
+        if matches!(role, "system" | "user") && !message.fields().get("content").is_some_and(Value::is_string)
+        {
+            return Err(format!("{place} ({role}) has no content, or it is no text"));
+        }
+        before = role;
+    }
+    match before {
+        "user" | "tool" => Err(format!("it ends with a message of the role {before}, which has no answer")),
+        _ => Ok(()),
     }
 }
 
@@ -178,7 +216,44 @@ fn command(text: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::command;
+    use serde_json::json;
+    use smelt_engine::chat::Message;
+
+    use super::{check, command};
+
+    #[test]
+    fn only_conversations_are_loaded() {
+        let of = |roles: &[&str]| {
+            let messages: Vec<Message> = roles.iter().map(|role| Message::new(role, "x")).collect();
+            check(&messages)
+        };
+        for good in
+            [&[][..], &["system"], &["user", "assistant"], &["user", "assistant", "tool", "assistant"]]
+        {
+            assert_eq!(of(good), Ok(()), "{good:?}");
+        }
+        for (bad, message) in [
+            (
+                &["user", "robot"][..],
+                "message 2: the role \"robot\" is none of system, user, assistant, tool",
+            ),
+            (
+                &["assistant"],
+                "message 1 is of the role assistant, where at the beginning only system or user",
+            ),
+            (
+                &["user", "assistant", "system"],
+                "message 3 is of the role system, where after assistant only user",
+            ),
+            (&["user", "user"], "message 2 is of the role user"),
+            (&["user"], "it ends with a message of the role user"),
+        ] {
+            let error = of(bad).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
+        }
+        let empty = Message::from_json(0, json!({"role": "user"})).unwrap();
+        assert_eq!(check(&[empty]).unwrap_err(), "message 1 (user) has no content, or it is no text");
+    }
 
     #[test]
     fn commands_are_told_from_messages() {

@@ -217,14 +217,30 @@ fn put_mirostat(knobs: &mut Knobs, text: &str, field: fn(&mut Mirostat) -> &mut 
     put(field(mirostat.ok_or("mirostat is off; /set mirostat 2 switches it on")?), text)
 }
 
+/// How alike (Jaro-Winkler, 0 to 1) a name must be to be offered instead.
+const SIMILAR: f64 = 0.75;
+
+/// The knob of that name.
+///
+/// # Errors
+/// That there is none, and which was likely meant.
+pub(crate) fn find(name: &str) -> Result<&'static Key, String> {
+    let alike = |key: &&Key| strsim::jaro_winkler(name, key.name);
+    let nearest =
+        || KEYS.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|key| alike(key) >= SIMILAR);
+    KEYS.iter().find(|key| key.name == name).ok_or_else(|| match nearest() {
+        Some(key) => format!("there is no setting {name:?}; do you mean {}?", key.name),
+        None => format!("there is no setting {name:?}; /set lists them"),
+    })
+}
+
 impl Knobs {
     /// Sets the knob `name`; changes nothing if it can't.
     ///
     /// # Errors
     /// What is wrong, as a sentence.
     pub(crate) fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
-        let key = KEYS.iter().find(|key| key.name == name);
-        let key = key.ok_or_else(|| format!("there is no setting {name:?}; /set lists them"))?;
+        let key = find(name)?;
         let mut changed = self.clone();
         (key.set)(&mut changed, text)?;
         changed.sampler.validate().map_err(|e| e.to_string())?;
@@ -260,6 +276,17 @@ mod tests {
             knobs.set(key.name, &shown).unwrap_or_else(|e| panic!("{}: {e}", key.name));
             assert_eq!((key.get)(&knobs), shown, "{}", key.name);
         }
+    }
+
+    #[test]
+    fn a_name_that_is_close_is_offered() {
+        for (name, meant) in
+            [("temp", "temperature"), ("repeat-penalty", "repeat_penalty"), ("topk", "top_k")]
+        {
+            let error = knobs().set(name, "1").unwrap_err();
+            assert!(error.ends_with(&format!("do you mean {meant}?")), "{error}");
+        }
+        assert!(knobs().set("zzz", "1").unwrap_err().ends_with("/set lists them"));
     }
 
     #[test]
