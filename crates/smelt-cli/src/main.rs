@@ -7,6 +7,8 @@
 mod commands;
 mod context;
 mod env;
+mod given;
+mod input;
 mod interrupt;
 mod output;
 mod progress;
@@ -46,6 +48,9 @@ fn main() -> ExitCode {
         // Help and version come this way too; clap knows which stream and which code (0 or 2) each has.
         Err(error) => {
             let _ = error.print();
+            if error.use_stderr() && report::wants_json() {
+                report::event(&report::clap_message(&error), None, report::USAGE);
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(report::USAGE));
         }
     };

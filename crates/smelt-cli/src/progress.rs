@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use smelt_store::{Event, Progress};
+use smelt_store::{Event, Progress, StoreError};
 
 use crate::{interrupt, output};
 
@@ -22,6 +22,8 @@ pub(crate) struct Reporter {
     file: String,
     total: Option<u64>,
     told: Instant,
+    /// Why the last source failed. It is told when the next one is tried; else the error of the whole pull tells it.
+    failure: Option<String>,
 }
 
 #[derive(Debug)]
@@ -48,13 +50,25 @@ impl Reporter {
     }
 
     fn with(mode: Mode) -> Reporter {
-        Reporter { mode, file: String::new(), total: None, told: Instant::now() }
+        Reporter { mode, file: String::new(), total: None, told: Instant::now(), failure: None }
+    }
+
+    /// The error of a pull, without the failures that were told already.
+    pub(crate) fn untold(&self, error: StoreError) -> StoreError {
+        match (&self.mode, error) {
+            (Mode::Bars(_) | Mode::Lines, StoreError::AllSourcesFailed { reference, mut failures }) => {
+                failures.drain(..failures.len().saturating_sub(1));
+                StoreError::AllSourcesFailed { reference, failures }
+            }
+            (_, other) => other,
+        }
     }
 
     /// A note: above the bar, or a line.
     fn note(&self, text: &str) {
+        let text = &output::plain(text, "\n");
         match &self.mode {
-            Mode::Bars(bar) if !bar.is_finished() && !bar.is_hidden() => bar.println(text),
+            Mode::Bars(bar) if !bar.is_finished() && !bar.is_hidden() => bar.println(text.as_ref()),
             Mode::Bars(_) | Mode::Lines => {
                 use io::Write;
                 // A closed standard error is no reason to stop a download.
@@ -108,8 +122,13 @@ impl Reporter {
             Event::WaitingForOther { reference } => {
                 self.note(&format!("another process is pulling {reference}; waiting for it"));
             }
-            Event::Source { source } => self.note(&format!("pulling from {source}")),
-            Event::SourceFailed { error, .. } => self.note(&format!("  no luck there: {error}")),
+            Event::Source { source } => {
+                if let Some(failure) = self.failure.take() {
+                    self.note(&format!("  no luck there: {failure}"));
+                }
+                self.note(&format!("pulling from {source}"));
+            }
+            Event::SourceFailed { error, .. } => self.failure = Some(error.to_string()),
             Event::Checking { file, bytes } => {
                 self.note(&format!("checking {} of {file} that are here", output::bytes(*bytes)));
             }

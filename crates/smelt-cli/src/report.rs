@@ -3,9 +3,10 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use serde_json::json;
 use smelt_store::StoreError;
 
-use crate::env;
+use crate::{env, output};
 
 /// Something failed.
 const FAILURE: u8 = 1;
@@ -24,6 +25,11 @@ pub(crate) struct Interrupted;
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
 
+/// Other errors were printed already; this one only ends the command.
+#[derive(Debug, thiserror::Error)]
+#[error("some of it failed")]
+pub(crate) struct Reported;
+
 /// Prints the error and what to do about it; gives the exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if is_interrupt(error) {
@@ -33,8 +39,52 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if is_closed_output(error) {
         return ExitCode::SUCCESS;
     }
-    print(error);
-    if is::<Usage>(error, |_| true) { ExitCode::from(USAGE) } else { ExitCode::from(FAILURE) }
+    let code = if is_usage(error) { USAGE } else { FAILURE };
+    if !is::<Reported>(error, |_| true) {
+        print(error);
+        if wants_json() {
+            // Whoever reads the events need not read standard error too.
+            event(&message(error), hint(error).as_deref(), code);
+        }
+    }
+    ExitCode::from(code)
+}
+
+/// Whether the command line asks for JSON. The words themselves are looked at, because this must be known of a command
+/// line that does not parse too.
+pub(crate) fn wants_json() -> bool {
+    std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// Prints an error as an event on standard output.
+pub(crate) fn event(message: &str, hint: Option<&str>, code: u8) {
+    let value = json!({"event": "error", "message": message, "hint": hint, "exit_code": code});
+    // The error is on standard error; that this copy can't be printed adds nothing.
+    let _ = output::event(&value);
+}
+
+/// What clap says of a wrong command line, without its label and the usage behind it.
+pub(crate) fn clap_message(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let end = text.find("\n\nUsage:").or_else(|| text.find("\n\nFor more")).unwrap_or(text.len());
+    text[..end].trim().to_owned()
+}
+
+/// Whether the command line is to blame: a value that only the model's vocabulary or the sampler could judge too.
+fn is_usage(error: &anyhow::Error) -> bool {
+    use smelt_engine::Error;
+    is::<Usage>(error, |_| true)
+        || is::<Error>(error, |e| {
+            matches!(
+                e,
+                Error::TokenRange { .. }
+                    | Error::Setting { .. }
+                    | Error::Sampler(_)
+                    | Error::Stop(_)
+                    | Error::EmptyPrompt
+            )
+        })
 }
 
 /// Whether nobody reads our output any more.
@@ -50,9 +100,20 @@ pub(crate) fn is_interrupt(error: &anyhow::Error) -> bool {
 /// Prints an error and what to do about it.
 pub(crate) fn print(error: &anyhow::Error) {
     say("error", "\x1b[1;31m", &message(error));
-    if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<StoreError>()?.hint()) {
+    if let Some(hint) = hint(error) {
         say("hint", "\x1b[1;36m", &hint);
     }
+}
+
+/// What a person can do about an error, where that is known.
+fn hint(error: &anyhow::Error) -> Option<String> {
+    use smelt_engine::Error;
+    let of_store = error.chain().find_map(|e| e.downcast_ref::<StoreError>()?.hint());
+    let of_engine = || {
+        let is_template = is::<Error>(error, |e| matches!(e, Error::Template { .. }));
+        is_template.then(|| "`smelt run --raw` runs a model without its chat template".to_owned())
+    };
+    of_store.or_else(of_engine)
 }
 
 /// The error and its causes, without a cause that the message before it already ends in.
@@ -72,7 +133,7 @@ pub(crate) fn warn(text: &str) {
 /// Prints a line of talk, which is no result either.
 pub(crate) fn note(text: &str) {
     // There is nobody left to tell if this fails.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", output::plain(text, "\n"));
 }
 
 fn say(label: &str, colour: &str, text: &str) {
@@ -82,7 +143,7 @@ fn say(label: &str, colour: &str, text: &str) {
         false => ("", ""),
     };
     // There is nobody left to tell if this fails.
-    let _ = writeln!(stderr, "{on}{label}:{off} {text}");
+    let _ = writeln!(stderr, "{on}{label}:{off} {}", output::plain(text, "\n"));
 }
 
 fn is<E: std::error::Error + Send + Sync + 'static>(

@@ -35,9 +35,12 @@ enum What {
 /// The protocol is llama.cpp's, so that numbers compare: the text is cut into chunks of --ctx tokens, each begins with
 /// BOS where the model has one, and the second half of each chunk counts.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_long_help = "Examples:
   smelt eval perplexity smollm2:135m wiki.test.raw
-  smelt eval perplexity ./model.gguf book.txt --ctx 2048 --chunks 20 --json")]
+  smelt eval perplexity ./model.gguf book.txt --ctx 2048 --chunks 20 --json"
+)]
 struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArg,
@@ -60,14 +63,17 @@ struct PerplexityArgs {
 ///
 /// Writes a NumPy file: f32, one row per token, one column per token of the vocabulary. BOS is not added.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_long_help = "Examples:
   smelt eval logits smollm2:135m --tokens 1,2,3 --out logits.npy
-  smelt eval logits ./model.gguf --backend reference --tokens 1,2,3 --out exact.npy")]
+  smelt eval logits ./model.gguf --backend reference --tokens 1,2,3 --out exact.npy"
+)]
 struct LogitsArgs {
     #[command(flatten)]
     model: ModelArg,
     /// Token ids, separated by commas
-    #[arg(long, value_name = "ID,…", required = true, value_delimiter = ',')]
+    #[arg(long, value_name = "ID,…", required = true, value_delimiter = ',', value_parser = parse_id)]
     tokens: Vec<u32>,
     /// The file to write
     #[arg(short, long, value_name = "FILE.npy")]
@@ -86,6 +92,11 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
     }
 }
 
+/// A token id; people write a space behind a comma.
+fn parse_id(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| "a token id is a whole number, and not negative".to_owned())
+}
+
 fn settings(machine: &MachineArgs, context: usize) -> Settings {
     Settings { logit_rows: LOGIT_ROWS, ..machine.settings(Some(context), KvFormat::F32) }
 }
@@ -102,8 +113,14 @@ fn perplexity(args: &PerplexityArgs, context: &Context) -> Result<()> {
             bar.update(state.chunks, state.total, || format!("PPL = {:.4}", state.value()));
         }
         true
-    })?;
+    });
     drop(bar);
+    let result = match result {
+        Err(error @ smelt_engine::Error::TextTooShort { .. }) => {
+            return Err(error).with_context(|| args.file.display().to_string());
+        }
+        other => other?,
+    };
     match args.json {
         true => output::json(&json!({
             "perplexity": result.value(), "error": result.error(), "nll": result.nll, "chunks": result.chunks,

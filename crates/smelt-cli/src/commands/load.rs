@@ -10,7 +10,7 @@ use smelt_store::Reference;
 use crate::context::{Context, parse_reference};
 use crate::interrupt::Listener;
 use crate::progress::Reporter;
-use crate::wait;
+use crate::{report, wait};
 
 /// The model of a command.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,8 @@ impl ModelArg {
         }
         let _listener = Listener::new();
         let mut reporter = Reporter::new(context.quiet);
-        Ok(context.store.pull(&self.reference, &context.pull_settings(), &mut reporter)?.path)
+        let installed = context.store.pull(&self.reference, &context.pull_settings(), &mut reporter);
+        Ok(installed.map_err(|error| reporter.untold(error))?.path)
     }
 }
 
@@ -107,8 +108,17 @@ impl MachineArgs {
 pub(crate) fn load(model: &ModelArg, settings: &Settings, context: &Context) -> Result<Engine> {
     let path = model.locate(context)?;
     let load = || Engine::load(&path, settings);
-    Ok(match context.quiet {
-        true => load()?,
-        false => wait::with_spinner("loading the model", load)?,
-    })
+    if context.quiet {
+        return Ok(load()?);
+    }
+    let engine = wait::with_spinner("loading the model", load)?;
+    let facts = engine.facts();
+    if facts.context > facts.trained_context {
+        report::warn(&format!(
+            "the context of {} tokens is longer than the {} that the model was trained on; far behind them its answers \
+             may make no sense",
+            facts.context, facts.trained_context
+        ));
+    }
+    Ok(engine)
 }

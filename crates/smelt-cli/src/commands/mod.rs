@@ -5,6 +5,7 @@ mod completions;
 mod eval;
 mod list;
 mod load;
+mod prompt;
 mod pull;
 mod rm;
 mod run;

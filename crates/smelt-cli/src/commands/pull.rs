@@ -29,7 +29,8 @@ pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
     let settings = context.pull_settings();
     for reference in &args.models {
         let mut reporter = if args.json { Reporter::json() } else { Reporter::new(context.quiet) };
-        let installed = context.store.pull(reference, &settings, &mut reporter)?;
+        let installed = context.store.pull(reference, &settings, &mut reporter);
+        let installed = installed.map_err(|error| reporter.untold(error))?;
         drop(reporter);
         match args.json {
             true => output::event(&json!({

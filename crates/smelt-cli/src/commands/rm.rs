@@ -5,6 +5,7 @@ use smelt_store::Reference;
 
 use crate::context::{Context, parse_reference};
 use crate::output;
+use crate::report::{self, Reported};
 
 /// Remove models from the store
 ///
@@ -17,12 +18,24 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
+    let mut failed = false;
     for reference in &args.models {
-        if let Reference::Path(path) = reference {
-            bail!("{} is a file of yours, which the store never removes", path.display());
+        // The models behind one that can't be removed are meant all the same.
+        if let Err(error) = remove(reference, context) {
+            if report::is_closed_output(&error) {
+                return Err(error);
+            }
+            report::print(&error);
+            failed = true;
         }
-        let removed = context.store.remove(reference)?;
-        output::line(format!("removed {} ({} freed)", removed.reference, output::bytes(removed.freed)))?;
     }
-    Ok(())
+    if failed { Err(Reported.into()) } else { Ok(()) }
+}
+
+fn remove(reference: &Reference, context: &Context) -> Result<()> {
+    if let Reference::Path(path) = reference {
+        bail!("{} is a file of yours, which the store never removes", path.display());
+    }
+    let removed = context.store.remove(reference)?;
+    output::line(format!("removed {} ({} freed)", removed.reference, output::bytes(removed.freed)))
 }

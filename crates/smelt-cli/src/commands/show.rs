@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use smelt_checkpoint::{Array, Checkpoint, Value};
+use smelt_engine::sampler::Recommended;
 use smelt_store::{Installed, Manifest, Reference};
 
 use crate::context::{Context, parse_reference};
@@ -42,6 +43,8 @@ struct Description {
     layers: Option<u64>,
     vocabulary: Option<usize>,
     chat_template: bool,
+    /// What the file recommends about sampling.
+    sampling: Vec<String>,
     licence: Option<String>,
     file_bytes: u64,
     /// Per format: how many tensors, parameters and bytes.
@@ -115,6 +118,7 @@ fn describe(args: &Args, installed: Installed, checkpoint: &Checkpoint) -> Resul
         layers: of_architecture("block_count")?,
         vocabulary: metadata.str_array("tokenizer.ggml.tokens")?.map(<[String]>::len),
         chat_template: metadata.str("tokenizer.chat_template")?.is_some(),
+        sampling: Recommended::read(metadata).settings.iter().map(ToString::to_string).collect(),
         licence: catalogued.or(text("general.license")?),
         file_bytes: checkpoint.file_bytes(),
         formats,
@@ -144,6 +148,9 @@ fn print(description: &Description) -> Result<()> {
         ["size".into(), output::bytes(d.file_bytes)],
         ["file".into(), d.path.display().to_string()],
     ];
+    if !d.sampling.is_empty() {
+        rows.push(["sampling".into(), d.sampling.join(", ")]);
+    }
     if let Some(manifest) = &d.manifest {
         rows.push(["source".into(), manifest.source.clone()]);
         rows.push(["pulled".into(), output::ago(manifest.pulled)]);

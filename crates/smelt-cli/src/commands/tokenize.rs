@@ -1,29 +1,35 @@
 //! `smelt tokenize`.
 
-use std::io::{self, Read};
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 use smelt_checkpoint::Checkpoint;
+use smelt_engine::Error;
+use smelt_engine::chat::{Message, RenderOptions};
 use smelt_engine::tokenizer::{Special, Tokenizer};
 
 use super::load::ModelArg;
+use super::prompt;
 use crate::context::Context;
-use crate::output;
 use crate::report::Usage;
+use crate::{input, output};
 
 /// Show how a model reads text
 ///
 /// Prints the tokens of TEXT, or of standard input, each with its id; or with --decode the text of token ids. Only the
 /// model's vocabulary is read, so this is fast and needs little memory.
 ///
-/// The text is a person's: what looks like a control token is plain text, unless --special is given.
+/// The text is a person's: what looks like a control token is plain text, unless --special is given. With --chat it is
+/// a user's message, and the tokens are the whole prompt that `smelt run` would make of it.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_long_help = "Examples:
   smelt tokenize smollm2:135m \"Hello, world\"
   smelt tokenize smollm2:135m --ids < book.txt
   smelt tokenize smollm2:135m --special --no-bos \"<|im_start|>user\"
-  smelt tokenize smollm2:135m --decode \"19556 28 905\"")]
+  smelt tokenize smollm2:135m --chat \"Why is the sky blue?\"
+  smelt tokenize smollm2:135m --decode \"19556 28 905\""
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArg,
@@ -41,6 +47,9 @@ pub(crate) struct Args {
     /// Add neither BOS nor EOS
     #[arg(long)]
     no_bos: bool,
+    /// Take the text as a user's message, rendered by the model's chat template
+    #[arg(long, conflicts_with_all = ["special", "no_bos", "decode"])]
+    chat: bool,
     /// Turn ids, separated by spaces or commas, into text
     #[arg(long, conflicts_with_all = ["ids", "no_bos"])]
     decode: bool,
@@ -54,17 +63,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let tokenizer = smelt_engine::tokenizer_of(&checkpoint, args.force)?;
     let text = match args.text {
         Some(ref text) => text.clone(),
-        None => {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            text
-        }
+        None => input::text(context.quiet)?,
     };
     if args.decode {
         return decode(args, &text, &tokenizer);
     }
     let special = if args.special { Special::Parse } else { Special::Text };
-    let ids = tokenizer.encode(&text, special, !args.no_bos);
+    let ids = match (args.chat, args.no_bos) {
+        (true, _) => chat(&text, &checkpoint, &tokenizer)?,
+        (false, true) => tokenizer.encode(&text, special, false),
+        (false, false) => prompt::encode(&tokenizer, &text, special, context.quiet),
+    };
     if args.ids {
         return output::line(serde_json::to_string(&ids)?);
     }
@@ -80,6 +89,17 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         );
     }
     ids.iter().try_for_each(|id| output::line(format!("{id:>7}  {:?}", text_of(&tokenizer, *id))))
+}
+
+/// The prompt of a conversation that begins with `text`, up to where the answer begins.
+fn chat(text: &str, checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    let template = smelt_engine::template_of(checkpoint, tokenizer)?;
+    let now = Some(jiff::Zoned::now().datetime());
+    let options = RenderOptions { add_generation_prompt: true, now, ..RenderOptions::default() };
+    let rendered = template
+        .render(&[Message::new("user", text)], &options)
+        .map_err(|source| Error::Template { file: checkpoint.path().into(), source })?;
+    Ok(tokenizer.encode_rendered(&rendered))
 }
 
 /// The bytes of a token as text; what is no UTF-8 on its own becomes U+FFFD.

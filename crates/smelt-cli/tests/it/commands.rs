@@ -108,6 +108,12 @@ fn show_describes_a_file() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["metadata"]["llama.context_length"], 64);
     assert_eq!(json["formats"]["F32"]["parameters"], 12);
+    let mut writer = GgufWriter::new();
+    writer.set("general.architecture", "llama").unwrap();
+    writer.set("general.name", "Red\u{1b}[31m\nfile /etc/passwd\u{9b}2J").unwrap();
+    fs::write(&file, writer.start(Vec::new()).unwrap().finish().unwrap()).unwrap();
+    let hostile = transcript(home.path(), &["show", "./m.gguf"]);
+    assert!(hostile.contains("Red\\u{1b}[31m\\nfile /etc/passwd\\u{9b}2J\n"), "{hostile}");
     fs::write(&file, "GGUF").unwrap();
     let broken = transcript(home.path(), &["show", "./m.gguf"]);
     assert!(broken.starts_with("exit 1\n---\nerror: cannot show ./m.gguf: "), "{broken}");
@@ -167,6 +173,30 @@ fn a_failed_pull_names_every_source_and_json_streams_events() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("cannot run /nonexistent/python3"), "{error}");
     assert!(error.contains("from hf:QuantFactory/"), "{error}");
+    let last = events.last().unwrap();
+    assert_eq!((&last["event"], &last["exit_code"]), (&"error".into(), &1.into()));
+}
+
+#[test]
+fn a_failed_pull_says_everything_once() {
+    let home = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_smelt"))
+        .args(["pull", "smollm2"])
+        .env("SMELT_HOME", home.path())
+        .env("SMELT_PYTHON", "/nonexistent/python3")
+        .env("HF_ENDPOINT", "gopher://localhost")
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    for once in ["cannot run /nonexistent/python3", "could not be fetched", "error:"] {
+        assert_eq!(error.matches(once).count(), 1, "{once}: {error}");
+    }
+    let refused = transcript(home.path(), &["pull", "http://example.org/m.gguf"]);
+    assert!(
+        refused.starts_with("exit 1\n---\nerror: http://example.org/m.gguf is not protected"),
+        "{refused}"
+    );
+    assert!(refused.contains("hint: use https://, or add the SHA-256"), "{refused}");
 }
 
 #[test]
@@ -208,9 +238,10 @@ fn an_installed_model_is_listed_shown_and_removed() {
         "{damaged}"
     );
     fs::write(store.join("manifests/tiny/1.json"), &manifest).unwrap();
-    assert_eq!(
-        transcript(home.path(), &["rm", "tiny:1"]),
-        format!("exit 0\nremoved tiny:1 ({size} B freed)\n")
-    );
+    // What can't be removed keeps nothing else from it.
+    let removed = transcript(home.path(), &["rm", "smollm2", "./m.gguf", "tiny:1"]);
+    let errors = "error: smollm2:135m is not installed\nhint: `smelt pull smollm2:135m` fetches it\n\
+                  error: ./m.gguf is a file of yours, which the store never removes\n";
+    assert_eq!(removed, format!("exit 1\nremoved tiny:1 ({size} B freed)\n---\n{errors}"));
     assert!(!blob.exists());
 }

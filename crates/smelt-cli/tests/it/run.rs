@@ -6,7 +6,7 @@ use serde_json::Value;
 use smelt_checkpoint::Checkpoint;
 use smelt_testdata::{Npz, json};
 
-use crate::support::{Done, done, llama, run, smelt};
+use crate::support::{Done, changed, done, llama, run, smelt};
 
 /// Raw and greedy on the exact backend; the flags behind `flags` may change that.
 fn raw(flags: &[&str], prompt: &str) -> Done {
@@ -95,6 +95,7 @@ fn json_tells_the_whole_story() {
     assert!(events.iter().any(|e| e["event"] == "prompt" && e["done"] == prompt_tokens), "{events:?}");
     assert_eq!(text_of(&events), continuation());
     assert_eq!((&end["event"], &end["finish_reason"]), (&Value::from("end"), &Value::from("length")));
+    assert_eq!(end["detail"], "max_tokens");
     let usage = serde_json::json!({
         "prompt_tokens": prompt_tokens, "cached_tokens": 0, "completion_tokens": 16,
         "total_tokens": prompt_tokens + 16,
@@ -117,8 +118,7 @@ fn a_prompt_that_is_too_long_is_cut_and_that_is_said() {
     );
     raw(&["--ctx", "40", "-n", "8", "--strict-context"], &prompt()).failed(1, "the context holds 40");
     let strict = raw(&["--ctx", "40", "-n", "8", "--strict-context", "--json"], &prompt());
-    let event: Value = serde_json::from_str(strict.out.lines().last().unwrap()).unwrap();
-    assert_eq!((&event["event"], strict.code), (&Value::from("error"), Some(1)));
+    assert_eq!((&strict.error_event()["event"], strict.code), (&Value::from("error"), Some(1)));
     // A question can't be cut in the middle.
     let model = llama();
     run(&["run", model.to_str().unwrap(), "--ctx", "40", "-n", "8", &prompt()], "").failed(1, "--ctx");
@@ -138,12 +138,137 @@ fn what_can_not_be_is_a_usage_error() {
         (&["--special"], "--raw"),
         (&["--raw", "--system", "x"], "--system"),
         (&["--stop", ""], "--stop"),
+        (&["--seed", "-1"], "a seed is a whole number from 0"),
+        (&["--max-tokens", "-1"], "invalid value '-1' for '--max-tokens"),
+        (&["--top-k", "-1"], "invalid value '-1' for '--top-k"),
+        (&["--logit-bias", "512=1"], "vocabulary has only 512 tokens"),
     ] {
         run(&[&["run", model, "x"], flags].concat(), "").failed(2, message);
     }
     run(&["run", model], "").failed(2, "there is no prompt");
     run(&["run", model], "\n").failed(2, "there is no prompt");
+    run(&["run", model, ""], "").failed(2, "there is no prompt");
     run(&["run", "no/such.gguf", "x"], "").failed(1, "there is no file");
+    // The raw one begins with BOS, where the model has one.
+    run(&["run", model, "--raw", "-n", "1", ""], "").ok();
+    let home = tempfile::tempdir().unwrap();
+    let without = changed(home.path(), &[("tokenizer.ggml.add_bos_token", false.into())]);
+    run(&["run", &without, "--raw", ""], "").failed(2, "the prompt is empty");
+}
+
+#[test]
+fn with_json_every_error_is_an_event() {
+    let model = llama();
+    let model = model.to_str().unwrap();
+    for (args, code, message, hint) in [
+        (&["run", model, "--json", "--temp", "x", "y"][..], 2, "invalid value 'x' for '--temp", None),
+        (&["run", model, "--json", "--temp", "200", "y"], 2, "between 0 and 100", None),
+        (&["run", model, "--json"], 2, "there is no prompt", None),
+        (&["pull", "--json", "smolm2"], 1, "no model is named", Some("did you mean smollm2:135m?")),
+        (&["show", "--json", "no/such.gguf"], 1, "there is no file", None),
+        (&["nonsense", "--json"], 2, "unrecognized subcommand 'nonsense'", None),
+    ] {
+        let done = run(args, "");
+        let event = done.error_event();
+        assert_eq!((&event["event"], done.code), (&Value::from("error"), Some(code)), "{done:?}");
+        assert_eq!(
+            (&event["exit_code"], &event["hint"]),
+            (&Value::from(code), &Value::from(hint)),
+            "{done:?}"
+        );
+        let said = event["message"].as_str().unwrap();
+        assert!(said.contains(message) && !said.contains("Usage"), "{done:?}");
+        assert!(done.err.contains(message), "{done:?}");
+    }
+    // Words behind -- are no flags.
+    assert_eq!(run(&["run", "no/such.gguf", "--", "--json"], "").out, "");
+}
+
+#[test]
+fn bos_comes_once() {
+    let usage = |flags: &[&str], text: &str| {
+        let done = raw(&[&["-n", "1", "--json"], flags].concat(), text);
+        let said = done.err.contains("begins with BOS");
+        (done.events().last().unwrap()["usage"]["prompt_tokens"].clone(), said)
+    };
+    let (plain, said) = usage(&[], "The quick");
+    assert!(!said);
+    assert_eq!(usage(&["--special"], "<s>The quick"), (plain, true));
+    let model = llama();
+    let ids = run(&["tokenize", model.to_str().unwrap(), "--ids", "--special", "<s>a"], "");
+    assert!(ids.err.contains("begins with BOS"), "{ids:?}");
+    let plain = run(&["tokenize", model.to_str().unwrap(), "--ids", "a"], "").ok();
+    assert_eq!(ids.ok(), plain);
+}
+
+#[test]
+fn a_broken_template_hinders_chats_only() {
+    let home = tempfile::tempdir().unwrap();
+    let model = changed(home.path(), &[("tokenizer.chat_template", "{% if %}".into())]);
+    run(&["run", &model, "--raw", "-n", "1", "a"], "").ok();
+    run(&["tokenize", &model, "a"], "").ok();
+    run(&["bench", &model, "-p", "4", "-n", "0", "-r", "1"], "").ok();
+    let done = run(&["run", &model, "--json", "a"], "");
+    assert!(done.error_event()["hint"].as_str().unwrap().contains("--raw"), "{done:?}");
+    done.failed(1, "m.gguf: chat template, line 1: ");
+    run(&["tokenize", &model, "--chat", "a"], "").failed(1, "chat template, line 1: ");
+}
+
+#[test]
+fn a_full_context_is_told_from_a_long_answer() {
+    let done = raw(&["--ctx", "16", "--json"], "a");
+    assert!(done.err.contains("the context is full: 16 tokens; --ctx"), "{done:?}");
+    let end = done.events().pop().unwrap();
+    assert_eq!(
+        (&end["finish_reason"], &end["detail"]),
+        (&Value::from("length"), &Value::from("context_full"))
+    );
+}
+
+#[test]
+fn a_context_beyond_the_training_is_warned_of() {
+    let done = raw(&["--ctx", "100000", "-n", "1"], "a");
+    assert!(done.err.contains("the context of 100000 tokens is longer than the "), "{done:?}");
+    assert_eq!(raw(&["--ctx", "100000", "-n", "1", "--quiet"], "a").err, "");
+}
+
+#[test]
+fn a_model_recommends_and_flags_decide() {
+    let home = tempfile::tempdir().unwrap();
+    let greedy = |flags: &[&str], keys: &[(&str, smelt_checkpoint::Value)]| {
+        let model = changed(home.path(), keys);
+        let fixed = ["run", &model, "--raw", "--backend", "reference", "--ignore-eos", "-n", "16"];
+        run(&[&fixed[..], flags].concat(), &prompt())
+    };
+    let recommended = greedy(&[], &[("general.sampling.temp", 0.0_f32.into())]);
+    assert_eq!(recommended.ok(), continuation());
+    let hot = [("general.sampling.temp", 50.0_f32.into()), ("general.sampling.top_p", 7.0_f32.into())];
+    let done = greedy(&["--temp", "0"], &hot);
+    assert!(done.err.contains("general.sampling.top_p of the model file is left out"), "{done:?}");
+    assert_eq!(done.ok(), continuation());
+    assert_ne!(greedy(&["--seed", "1"], &hot).ok(), continuation());
+    let shown = run(&["show", home.path().join("m.gguf").to_str().unwrap()], "").ok();
+    assert!(shown.contains("\nsampling          temperature 50\n"), "{shown}");
+}
+
+#[test]
+fn a_mark_of_the_byte_order_is_no_text() {
+    let model = llama();
+    let args = ["tokenize", model.to_str().unwrap(), "--ids"];
+    assert_eq!(run(&args, "\u{feff}The quick").ok(), run(&args, "The quick").ok());
+}
+
+#[test]
+fn a_silent_input_is_said_to_be_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = smelt(home.path());
+    let mut child =
+        command.arg("run").arg(llama()).args(["--raw", "-n", "1"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    std::io::BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.starts_with("waiting for text on standard input"), "{said:?}");
+    child.stdin.take().unwrap().write_all(b"a").unwrap();
+    done(child).ok();
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use smelt_checkpoint::{Checkpoint, GgufWriter, Value};
 use smelt_testdata::data;
 
 /// What a command did.
@@ -25,6 +26,11 @@ impl Done {
     pub(crate) fn failed(self, code: i32, text: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(self.err.contains(text), "{text:?} is not said: {self:?}");
+    }
+
+    /// The last line of standard output: the event of an error.
+    pub(crate) fn error_event(&self) -> serde_json::Value {
+        serde_json::from_str(self.out.lines().last().unwrap_or_default()).expect("a JSON object")
     }
 
     /// The JSON objects of an event stream.
@@ -59,6 +65,28 @@ pub(crate) fn done(child: Child) -> Done {
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// The tiny llama with other metadata, as `m.gguf` in `folder`.
+pub(crate) fn changed(folder: &Path, keys: &[(&str, Value)]) -> String {
+    let good = Checkpoint::open(&llama()).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in good.metadata().iter() {
+        writer.set(key, value.clone()).unwrap();
+    }
+    for (key, value) in keys {
+        writer.set(key, value.clone()).unwrap();
+    }
+    for tensor in good.tensors() {
+        writer.tensor(&tensor.name, tensor.format, &tensor.shape).unwrap();
+    }
+    let path = folder.join("m.gguf");
+    let mut out = writer.start(std::fs::File::create(&path).unwrap()).unwrap();
+    for tensor in good.tensors() {
+        out.append(&tensor.name, &good.require(&tensor.name).unwrap().bytes).unwrap();
+    }
+    out.finish().unwrap();
+    path.to_str().unwrap().to_owned()
 }
 
 /// The tiny llama whose weights are f32.

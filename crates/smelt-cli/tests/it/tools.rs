@@ -1,7 +1,7 @@
 use serde_json::Value;
 use smelt_testdata::{Npz, compare_logits, data, json};
 
-use crate::support::{llama, run};
+use crate::support::{changed, llama, run};
 
 #[test]
 fn tokenize_gives_the_references_ids_and_back() {
@@ -22,6 +22,25 @@ fn tokenize_gives_the_references_ids_and_back() {
         (&ids[0], &Value::from(true))
     );
     assert!(run(&["tokenize", model, "a"], "").ok().starts_with("      1  \"<s>\"\n"));
+}
+
+#[test]
+fn tokenize_renders_a_chat() {
+    let folder = tempfile::tempdir().unwrap();
+    let template =
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ eos_token }}";
+    let model = changed(folder.path(), &[("tokenizer.chat_template", template.into())]);
+    let as_json: Value =
+        serde_json::from_str(&run(&["tokenize", &model, "--chat", "--json", "</s>a"], "").ok()).unwrap();
+    let tokens = as_json["tokens"].as_array().unwrap();
+    let special: Vec<u64> =
+        tokens.iter().filter(|t| t["special"] == true).map(|t| t["id"].as_u64().unwrap()).collect();
+    // What the template wrote; the user's is text.
+    assert_eq!(special, [1, 2]);
+    let ids: Vec<String> = tokens.iter().map(|t| t["id"].to_string()).collect();
+    let text = run(&["tokenize", &model, "--decode", "--special", &ids.join(",")], "").ok();
+    assert!(text.contains("<user>") && text.contains("</s>a") && text.ends_with("</s>\n"), "{text:?}");
+    run(&["tokenize", &model, "--chat", "--no-bos", "a"], "").failed(2, "--no-bos");
 }
 
 #[test]
@@ -156,7 +175,8 @@ fn eval_logits_writes_the_references() {
             "--backend",
             backend,
             "--tokens",
-            &tokens,
+            // As people write lists.
+            &tokens.replace(',', ", "),
             "--out",
             file.to_str().unwrap(),
         ];
@@ -175,7 +195,7 @@ fn eval_logits_writes_the_references() {
         &["eval", "logits", model.to_str().unwrap(), "--tokens", "1,512", "--out", file.to_str().unwrap()],
         "",
     )
-    .failed(1, "512");
+    .failed(2, "512");
 }
 
 #[test]
@@ -208,7 +228,9 @@ fn eval_perplexity_agrees_between_backends() {
     let one: Value = serde_json::from_str(&perplexity("cpu", &["--chunks", "1", "--json"])).unwrap();
     assert_eq!(one["chunks"], 1);
     run(&["eval", "perplexity", model.to_str().unwrap(), text.to_str().unwrap(), "--ctx", "4000"], "")
-        .failed(1, "tokens");
+        .failed(1, "text.txt: the text has ");
+    run(&["eval", "logits", model.to_str().unwrap(), "--tokens", "1,-2", "--out", "x.npy"], "")
+        .failed(2, "a token id is a whole number");
 }
 
 #[cfg(unix)]

@@ -2,67 +2,71 @@
 
 use clap::ValueEnum;
 use smelt_engine::chat::Overflow;
-use smelt_engine::sampler::{Mirostat, SamplerSettings};
+use smelt_engine::sampler::{Mirostat, Recommended, SamplerSettings};
 
 use super::knobs::{Knobs, Window};
-use crate::report::Usage;
+use crate::given::Given;
+use crate::report::{self, Usage};
 
 /// How tokens are chosen.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
+    // The first, because what is read of the matches is gone from them.
+    #[command(flatten)]
+    given: Given,
     /// How random the choice is; 0 takes the likeliest token
-    #[arg(long, value_name = "T", default_value_t = SamplerSettings::default().temperature, allow_negative_numbers = true)]
+    #[arg(id = "temperature", long = "temp", value_name = "T", default_value_t = SamplerSettings::default().temperature)]
     temp: f32,
     /// Keep this many of the likeliest tokens; 0 is off
     #[arg(long, value_name = "K", default_value_t = SamplerSettings::default().top_k)]
     top_k: u32,
-    /// Keep the likeliest tokens until their probabilities sum up to this; 1 is off
-    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().top_p, allow_negative_numbers = true)]
+    /// Keep the likeliest tokens until their probabilities sum up to this; 1 is off, 0 keeps one
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().top_p)]
     top_p: f32,
     /// Keep tokens at least this likely, relative to the likeliest; 0 is off
-    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().min_p, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().min_p)]
     min_p: f32,
     /// Keep the most typical tokens until their probabilities sum up to this; 1 is off
-    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().typical_p, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().typical_p)]
     typical: f32,
     /// Keep logits within this many standard deviations of the greatest; 0 is off
-    #[arg(long, value_name = "N", default_value_t = SamplerSettings::default().top_n_sigma, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = SamplerSettings::default().top_n_sigma)]
     top_n_sigma: f32,
     /// Divides the logits of tokens that were seen; 1 is off
-    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().repeat_penalty, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().repeat_penalty)]
     repeat_penalty: f32,
     /// Tokens that the three penalties look back at, or all
-    #[arg(long, value_name = "N", default_value_t = Window(SamplerSettings::default().penalty_last_n), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = Window(SamplerSettings::default().penalty_last_n))]
     repeat_last_n: Window,
     /// Subtracted from the logits of tokens that were seen; 0 is off
-    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().presence_penalty, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().presence_penalty)]
     presence_penalty: f32,
     /// Subtracted from a token's logit for each time it was seen; 0 is off
-    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().frequency_penalty, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().frequency_penalty)]
     frequency_penalty: f32,
     #[command(flatten)]
     dry: DryArgs,
     /// How often XTC drops the top choices, 0 (off) to 1
-    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().xtc_probability, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().xtc_probability)]
     xtc_probability: f32,
     /// How likely a token must be for XTC to drop it
-    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().xtc_threshold, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplerSettings::default().xtc_threshold)]
     xtc_threshold: f32,
     /// Mirostat's version, which replaces the filters above; 0 is off
     #[arg(long, value_name = "VERSION", default_value = "0")]
     mirostat: MirostatVersion,
     /// The surprise that mirostat aims at, in bits
-    #[arg(long, value_name = "BITS", default_value_t = Mirostat::default().tau, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BITS", default_value_t = Mirostat::default().tau)]
     mirostat_tau: f32,
     /// How fast mirostat adapts
-    #[arg(long, value_name = "RATE", default_value_t = Mirostat::default().eta, allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", default_value_t = Mirostat::default().eta)]
     mirostat_eta: f32,
     /// Added to the logit of token ID; -inf bans it. May be given several times
     #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Seed of the random choices [default: a new one each time; --verbose and --json show it]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<u64>,
 }
 
@@ -70,16 +74,16 @@ pub(crate) struct SamplingArgs {
 #[derive(Debug, clap::Args)]
 struct DryArgs {
     /// Strength of DRY, which penalises repeated sequences; 0 is off
-    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().dry_multiplier, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().dry_multiplier)]
     dry_multiplier: f32,
     /// How DRY's penalty grows with each repeated token
-    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().dry_base, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = SamplerSettings::default().dry_base)]
     dry_base: f32,
     /// Repetitions of up to this many tokens go free
     #[arg(long, value_name = "N", default_value_t = SamplerSettings::default().dry_allowed_length)]
     dry_allowed_length: u32,
     /// Tokens that DRY looks back at, or all
-    #[arg(long, value_name = "N", default_value_t = Window(SamplerSettings::default().dry_last_n), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = Window(SamplerSettings::default().dry_last_n))]
     dry_last_n: Window,
     /// Text that no repetition is followed across; may be given several times [default: line feed, colon, quote, star]
     #[arg(long, value_name = "TEXT", hide_default_value = true, default_values_t = ["\n", ":", "\"", "*"].map(String::from))]
@@ -99,7 +103,31 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
     parsed.ok_or_else(|| "write ID=BIAS, for example 2=-inf or 42=1.5".to_owned())
 }
 
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let range = || {
+        format!("a seed is a whole number from 0 to {}; without the flag it is a new one each time", u64::MAX)
+    };
+    text.parse().map_err(|_| range())
+}
+
 impl SamplingArgs {
+    /// Follows what the model file recommends, where no flag says otherwise.
+    pub(crate) fn follow(&self, recommended: &Recommended, sampler: &mut SamplerSettings, quiet: bool) {
+        recommended.apply(sampler, |setting| self.given.has(setting));
+        // These two flags find a home only where mirostat is on.
+        if let Some(mirostat) = &mut sampler.mirostat {
+            if self.given.has("mirostat_tau") {
+                mirostat.tau = self.mirostat_tau;
+            }
+            if self.given.has("mirostat_eta") {
+                mirostat.eta = self.mirostat_eta;
+            }
+        }
+        if !quiet {
+            recommended.refused.iter().for_each(|text| report::warn(text));
+        }
+    }
+
     fn settings(&self) -> SamplerSettings {
         let mirostat = Mirostat { tau: self.mirostat_tau, eta: self.mirostat_eta };
         SamplerSettings {

@@ -7,9 +7,9 @@ mod knobs;
 mod printer;
 mod session;
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use smelt_engine::KvFormat;
 use smelt_engine::chat::Message;
 use smelt_engine::tokenizer::Special;
@@ -20,6 +20,7 @@ use self::printer::Style;
 use self::session::Session;
 use super::load::{MachineArgs, ModelArg, load};
 use crate::context::Context;
+use crate::input;
 use crate::report::{Interrupted, Usage};
 
 /// Run a model: answer a prompt, or chat
@@ -30,9 +31,12 @@ use crate::report::{Interrupted, Usage};
 /// The answer goes to standard output as it comes, all else to standard error. Ctrl-C stops the answer, twice quits.
 ///
 /// A conversation that outgrows the context loses its oldest turns, never its system message, and says so.
+///
+/// What a model file recommends about sampling (`smelt show` tells) replaces the defaults below; flags go before both.
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
+    allow_negative_numbers = true,
     after_long_help = "Examples:
   smelt run smollm2:135m \"Why is the sky blue?\"
   smelt run gemma3:270m --system \"You are terse.\" --temp 0.2
@@ -69,19 +73,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let knobs = flags::knobs(&args.sampling, &args.answer)?;
-    let prompt = prompt(args)?;
+    let mut knobs = flags::knobs(&args.sampling, &args.answer)?;
+    let prompt = prompt(args, context.quiet)?;
     let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
-    let session = load(&args.model, &settings, context).map(|engine| Session::new(engine, context.quiet));
-    let result = session.and_then(|mut session| match prompt {
+    let engine = load(&args.model, &settings, context)?;
+    args.sampling.follow(engine.recommended(), &mut knobs.sampler, context.quiet);
+    let mut session = Session::new(engine, context.quiet);
+    match prompt {
         Some(prompt) => once(args, &prompt, &knobs, &mut session),
         None => chat::run(&mut session, knobs, args.verbose, context),
-    });
-    if args.json {
-        // Whoever reads the events need not read standard error too.
-        result.inspect_err(printer::error)
-    } else {
-        result
     }
 }
 
@@ -89,18 +89,16 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 ///
 /// # Errors
 /// [`Usage`] if there is none and nobody to chat with.
-fn prompt(args: &Args) -> Result<Option<String>> {
-    let mut stdin = io::stdin();
+fn prompt(args: &Args, quiet: bool) -> Result<Option<String>> {
     let mut prompt = args.prompt.join(" ");
-    if stdin.is_terminal() {
+    if io::stdin().is_terminal() {
         return match (args.prompt.is_empty(), args.raw || args.json) {
             (false, _) => Ok(Some(prompt)),
             (true, false) => Ok(None),
             (true, true) => Err(Usage("--raw and --json need a prompt".to_owned()).into()),
         };
     }
-    let mut piped = String::new();
-    stdin.read_to_string(&mut piped).context("cannot read the prompt from standard input")?;
+    let piped = input::text(quiet)?;
     // What a chat template gets has no line feed of an `echo` behind it; raw text is taken as it is.
     let piped = if args.raw { piped.as_str() } else { piped.trim_end_matches(['\n', '\r']) };
     if !prompt.is_empty() && !piped.is_empty() {

@@ -128,20 +128,13 @@ impl Printer {
     }
 }
 
-/// Ends a stream of events with what went wrong, unless nobody reads it.
-pub(super) fn error(error: &anyhow::Error) {
-    if !report::is_closed_output(error) && !report::is_interrupt(error) {
-        // The error is on its way to standard error; that this copy can't be printed adds nothing.
-        let _ = output::event(&json!({"event": "error", "message": format!("{error:#}")}));
-    }
-}
-
 fn end_event(outcome: &Outcome, stop: &[String]) -> Value {
     let completion = outcome.tokens.len();
     // A rate that has no time to be measured over is null: JSON has no NaN.
     json!({
         "event": "end",
         "finish_reason": outcome.finish.name(),
+        "detail": outcome.finish.detail(),
         "stop": match outcome.finish {
             Finish::StopString(index) => stop.get(index),
             _ => None,

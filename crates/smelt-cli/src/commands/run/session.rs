@@ -6,8 +6,9 @@ use anyhow::Result;
 use smelt_engine::chat::{Fitted, Message, RenderOptions};
 use smelt_engine::sampler::breaker_sequences;
 use smelt_engine::tokenizer::Special;
-use smelt_engine::{Engine, Outcome, Request, Sequence};
+use smelt_engine::{Engine, Finish, Outcome, Request, Sequence};
 
+use super::super::prompt::encode;
 use super::knobs::Knobs;
 use super::printer::{Printer, Style};
 use crate::interrupt::{self, Listener};
@@ -78,7 +79,7 @@ impl Session {
     /// Plain text as a prompt. BOS is as the vocabulary says; an EOS would end the text that is to be continued.
     pub(super) fn fit_text(&self, text: &str, special: Special, knobs: &Knobs) -> Result<Fitted> {
         let tokenizer = self.engine.tokenizer();
-        let mut tokens = tokenizer.encode(text, special, true);
+        let mut tokens = encode(tokenizer, text, special, self.quiet);
         if tokenizer.adds_eos() {
             tokens.pop();
         }
@@ -107,6 +108,12 @@ impl Session {
         })?;
         let interrupted = interrupt::pressed();
         let text = printer.end(&outcome, &request.stop)?;
+        if outcome.finish == Finish::ContextFull && !self.quiet {
+            let context = self.engine.facts().context;
+            report::warn(&format!(
+                "the answer ends because the context is full: {context} tokens; --ctx sets how many it holds"
+            ));
+        }
         Ok(Answer { text, outcome, interrupted })
     }
 
