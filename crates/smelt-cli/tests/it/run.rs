@@ -385,13 +385,13 @@ fn ctrl_c_stops_the_answer_with_130() {
     assert!(done.err.contains("tokens/s"), "{done:?}");
 }
 
-/// A prompt of one step that takes minutes on the exact backend.
+/// A prompt that takes minutes on the exact backend.
 #[cfg(unix)]
 #[test]
 fn ctrl_c_stops_a_prompt_with_130() {
     let home = tempfile::tempdir().unwrap();
     let mut command = endless(home.path());
-    let mut child = command.args(["--batch", "4096", "--verbose"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = command.args(["--batch", "1024", "--verbose"]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all("to be or not to be ".repeat(3000).as_bytes()).unwrap();
     // It listens once the model is loaded.
     std::thread::sleep(Duration::from_millis(1500));
