@@ -14,6 +14,9 @@ use crate::progress::Reporter;
 /// A download that breaks off goes on where it stopped. Nothing is installed before its SHA-256 has been checked,
 /// and two pulls of one model at once are safe. For hf: and https:// references a second pull asks the server
 /// whether the file has changed.
+///
+/// Behind an address the file's SHA-256 may stand: https://HOST/FILE.gguf#sha256=…. Plain http:// needs it, except from
+/// this machine, as anybody on the way could change the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// smollm2:135m, hf:OWNER/REPO/FILE.gguf@REVISION, https://HOST/FILE.gguf
