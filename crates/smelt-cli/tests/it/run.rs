@@ -331,6 +331,12 @@ fn every_sampling_flag_is_taken() {
     assert_eq!(first, raw(&[&flags[..], &["-n", "8"]].concat(), "The quick").ok());
 }
 
+/// As in llama.cpp: one token always stays.
+#[test]
+fn a_top_p_of_0_takes_the_likeliest() {
+    assert_eq!(raw(&["-n", "16", "--temp", "1", "--top-p", "0"], &prompt()).ok(), continuation());
+}
+
 #[test]
 fn biases_force_and_ban_a_token() {
     let tokenizer = smelt_engine::tokenizer_of(&Checkpoint::open(&llama()).unwrap(), false).unwrap();
