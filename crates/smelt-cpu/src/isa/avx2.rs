@@ -1,6 +1,6 @@
 //! AVX2 with FMA and F16C: eight lanes, int8 dot products through 16-bit partials.
 
-use super::{Line, Op, Simd};
+use super::{Line, Op, Rows, Simd, entry};
 use core::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2, FMA and F16C.
@@ -32,10 +32,30 @@ fn start<const N: usize, T>(x: &[T]) -> *const T {
     x[..N].as_ptr()
 }
 
-/// The address of 16 bytes of a row at `offset`, checked.
+/// The lanes, through memory: scalar loads from a vector's store are forwarded, and cheaper than extractions.
 #[inline(always)]
-fn quad<const B: usize>(row: &[u8; B], offset: usize) -> *const __m128i {
-    row[offset..][..16].as_ptr().cast()
+pub(super) fn lanes(s: Avx2, x: __m256i) -> [u32; 8] {
+    let mut line = Line::ZERO;
+    s.store(&mut line, 0, x);
+    let [a, b, c, d, e, f, g, h, ..] = line.0;
+    [a, b, c, d, e, f, g, h]
+}
+
+/// An entry of four bytes as a lane.
+#[inline(always)]
+pub(super) fn four<const N: usize>(table: &[[i8; 4]; N], index: u32) -> i32 {
+    let [a, b, c, d] = *entry(table, index);
+    i32::from_le_bytes([a as u8, b as u8, c as u8, d as u8])
+}
+
+/// Two entries of eight bytes side by side.
+#[inline(always)]
+pub(super) fn two_eights<const N: usize>(table: &[[i8; 8]; N], a: u32, b: u32) -> __m128d {
+    // SAFETY: SSE2 is part of x86-64; entries are eight readable bytes.
+    unsafe {
+        let low = _mm_loadl_epi64(entry(table, a).as_ptr().cast());
+        _mm_loadh_pd(_mm_castsi128_pd(low), entry(table, b).as_ptr().cast())
+    }
 }
 
 #[inline(always)]
@@ -46,16 +66,6 @@ fn vector(line: &Line, v: usize) -> *const __m256i {
 #[inline(always)]
 fn vector_mut(line: &mut Line, v: usize) -> *mut __m256i {
     line.0[v * 8..][..8].as_mut_ptr().cast()
-}
-
-#[inline(always)]
-fn dword<const B: usize>(row: &[u8; B], offset: usize) -> i32 {
-    i32::from_le_bytes([row[offset], row[offset + 1], row[offset + 2], row[offset + 3]])
-}
-
-#[inline(always)]
-fn word<const B: usize>(row: &[u8; B], offset: usize) -> i16 {
-    i16::from_le_bytes([row[offset], row[offset + 1]])
 }
 
 impl Simd for Avx2 {
@@ -121,6 +131,10 @@ impl Simd for Avx2 {
         avx2!(_mm256_add_epi32(a, b))
     }
     #[inline(always)]
+    fn sub(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_sub_epi32(a, b))
+    }
+    #[inline(always)]
     fn mul(self, a: Self::I, b: Self::I) -> Self::I {
         avx2!(_mm256_mullo_epi32(a, b))
     }
@@ -141,6 +155,33 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I {
+        let at = lanes(self, index);
+        avx2!(_mm256_setr_epi32(
+            four(table, at[0]),
+            four(table, at[1]),
+            four(table, at[2]),
+            four(table, at[3]),
+            four(table, at[4]),
+            four(table, at[5]),
+            four(table, at[6]),
+            four(table, at[7]),
+        ))
+    }
+    #[inline(always)]
+    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2] {
+        let at = lanes(self, index);
+        avx2!({
+            // Lanes 0 and 1 beside lanes 4 and 5, so that shuffles inside the 128-bit halves end in lane order.
+            let a = _mm256_set_m128d(two_eights(table, at[4], at[5]), two_eights(table, at[0], at[1]));
+            let b = _mm256_set_m128d(two_eights(table, at[6], at[7]), two_eights(table, at[2], at[3]));
+            let (a, b) = (_mm256_castpd_ps(a), _mm256_castpd_ps(b));
+            let first = _mm256_shuffle_ps::<0b10_00_10_00>(a, b);
+            let last = _mm256_shuffle_ps::<0b11_01_11_01>(a, b);
+            [_mm256_castps_si256(first), _mm256_castps_si256(last)]
+        })
+    }
+    #[inline(always)]
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {
         let lane = |d: i32| (d + N as i32) * 0x0101_0101;
         avx2!({
@@ -149,15 +190,27 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
-    fn quads<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> [Self::I; 4] {
-        let r = &rows[v * 8..][..8];
-        // SAFETY: the CPU has AVX2 (`self`); `quad` is 16 readable bytes.
+    fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {
+        let r = v * 8;
+        // SAFETY: the CPU has AVX2 (`self`); a row's part is 16 readable bytes.
         unsafe {
             // Rows r and r + 4 side by side, so that unpacking inside the 128-bit halves ends in lane order.
-            let a = _mm256_loadu2_m128i(quad(r[4], offset), quad(r[0], offset));
-            let b = _mm256_loadu2_m128i(quad(r[5], offset), quad(r[1], offset));
-            let c = _mm256_loadu2_m128i(quad(r[6], offset), quad(r[2], offset));
-            let d = _mm256_loadu2_m128i(quad(r[7], offset), quad(r[3], offset));
+            let a = _mm256_loadu2_m128i(
+                rows.quad(r + 4, offset).as_ptr().cast(),
+                rows.quad(r, offset).as_ptr().cast(),
+            );
+            let b = _mm256_loadu2_m128i(
+                rows.quad(r + 5, offset).as_ptr().cast(),
+                rows.quad(r + 1, offset).as_ptr().cast(),
+            );
+            let c = _mm256_loadu2_m128i(
+                rows.quad(r + 6, offset).as_ptr().cast(),
+                rows.quad(r + 2, offset).as_ptr().cast(),
+            );
+            let d = _mm256_loadu2_m128i(
+                rows.quad(r + 7, offset).as_ptr().cast(),
+                rows.quad(r + 3, offset).as_ptr().cast(),
+            );
             let (ab0, ab1) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
             let (cd0, cd1) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
             [
@@ -169,17 +222,17 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn dwords<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::I {
-        let r = &rows[v * 8..][..8];
+    fn dwords<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::I {
+        let r = v * 8;
         avx2!(_mm256_setr_epi32(
-            dword(r[0], offset),
-            dword(r[1], offset),
-            dword(r[2], offset),
-            dword(r[3], offset),
-            dword(r[4], offset),
-            dword(r[5], offset),
-            dword(r[6], offset),
-            dword(r[7], offset),
+            rows.dword(r, offset),
+            rows.dword(r + 1, offset),
+            rows.dword(r + 2, offset),
+            rows.dword(r + 3, offset),
+            rows.dword(r + 4, offset),
+            rows.dword(r + 5, offset),
+            rows.dword(r + 6, offset),
+            rows.dword(r + 7, offset),
         ))
     }
 
@@ -292,17 +345,17 @@ impl Simd for Avx2 {
         self.f16_low(self.shr(a, 16))
     }
     #[inline(always)]
-    fn f16s<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::F {
-        let r = &rows[v * 8..][..8];
+    fn f16s<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::F {
+        let r = v * 8;
         avx2!(_mm256_cvtph_ps(_mm_setr_epi16(
-            word(r[0], offset),
-            word(r[1], offset),
-            word(r[2], offset),
-            word(r[3], offset),
-            word(r[4], offset),
-            word(r[5], offset),
-            word(r[6], offset),
-            word(r[7], offset),
+            rows.word(r, offset),
+            rows.word(r + 1, offset),
+            rows.word(r + 2, offset),
+            rows.word(r + 3, offset),
+            rows.word(r + 4, offset),
+            rows.word(r + 5, offset),
+            rows.word(r + 6, offset),
+            rows.word(r + 7, offset),
         )))
     }
 }

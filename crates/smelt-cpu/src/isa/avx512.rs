@@ -1,6 +1,7 @@
 //! AVX-512 with VNNI: sixteen lanes, int8 dot products straight into 32 bits.
 
-use super::{Line, Op, Simd};
+use super::avx2::{four, two_eights};
+use super::{Line, Op, Rows, Simd};
 use core::arch::x86_64::*;
 
 /// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and AVX2, FMA and F16C, which all such have.
@@ -36,47 +37,54 @@ fn start<const N: usize, T>(x: &[T]) -> *const T {
     x[..N].as_ptr()
 }
 
-/// The address of 16 bytes of a row at `offset`, checked.
-#[inline(always)]
-fn quad<const B: usize>(row: &[u8; B], offset: usize) -> *const __m128i {
-    row[offset..][..16].as_ptr().cast()
-}
-
-#[inline(always)]
-fn dword<const B: usize>(row: &[u8; B], offset: usize) -> i32 {
-    i32::from_le_bytes([row[offset], row[offset + 1], row[offset + 2], row[offset + 3]])
-}
-
-#[inline(always)]
-fn word<const B: usize>(row: &[u8; B], offset: usize) -> i16 {
-    i16::from_le_bytes([row[offset], row[offset + 1]])
-}
-
 impl Avx512Vnni {
     /// Sixteen bytes of rows `i`, `i + 4`, `i + 8` and `i + 12`.
     #[inline(always)]
-    fn four<const B: usize>(self, rows: &[&[u8; B]; 16], i: usize, offset: usize) -> __m512i {
-        // SAFETY: the CPU has AVX-512 (`self`); `quad` is 16 readable bytes.
+    fn four<const B: usize>(self, rows: Rows<'_, B>, i: usize, offset: usize) -> __m512i {
+        // SAFETY: the CPU has AVX-512 (`self`); a row's part is 16 readable bytes.
         unsafe {
-            let low = _mm256_loadu2_m128i(quad(rows[i + 4], offset), quad(rows[i], offset));
-            let high = _mm256_loadu2_m128i(quad(rows[i + 12], offset), quad(rows[i + 8], offset));
+            let low = _mm256_loadu2_m128i(
+                rows.quad(i + 4, offset).as_ptr().cast(),
+                rows.quad(i, offset).as_ptr().cast(),
+            );
+            let high = _mm256_loadu2_m128i(
+                rows.quad(i + 12, offset).as_ptr().cast(),
+                rows.quad(i + 8, offset).as_ptr().cast(),
+            );
             _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
         }
     }
 
+    /// The lanes, through memory: scalar loads from a vector's store are forwarded, and cheaper than extractions.
+    #[inline(always)]
+    fn lanes(self, x: __m512i) -> [u32; 16] {
+        let mut line = Line::ZERO;
+        self.store(&mut line, 0, x);
+        line.0
+    }
+
+    /// Eight entries of eight bytes in a row.
+    #[inline(always)]
+    fn eight_eights<const N: usize>(self, table: &[[i8; 8]; N], at: [u32; 8]) -> __m512 {
+        avx512!({
+            let low = _mm256_set_m128d(two_eights(table, at[2], at[3]), two_eights(table, at[0], at[1]));
+            let high = _mm256_set_m128d(two_eights(table, at[6], at[7]), two_eights(table, at[4], at[5]));
+            _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
+        })
+    }
+
     /// Two bytes each of rows `i..i + 8`.
     #[inline(always)]
-    fn eight_words<const B: usize>(self, rows: &[&[u8; B]; 16], i: usize, offset: usize) -> __m128i {
-        let r = &rows[i..][..8];
+    fn eight_words<const B: usize>(self, rows: Rows<'_, B>, i: usize, offset: usize) -> __m128i {
         avx512!(_mm_setr_epi16(
-            word(r[0], offset),
-            word(r[1], offset),
-            word(r[2], offset),
-            word(r[3], offset),
-            word(r[4], offset),
-            word(r[5], offset),
-            word(r[6], offset),
-            word(r[7], offset),
+            rows.word(i, offset),
+            rows.word(i + 1, offset),
+            rows.word(i + 2, offset),
+            rows.word(i + 3, offset),
+            rows.word(i + 4, offset),
+            rows.word(i + 5, offset),
+            rows.word(i + 6, offset),
+            rows.word(i + 7, offset),
         ))
     }
 }
@@ -145,6 +153,10 @@ impl Simd for Avx512Vnni {
         avx512!(_mm512_add_epi32(a, b))
     }
     #[inline(always)]
+    fn sub(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
     fn mul(self, a: Self::I, b: Self::I) -> Self::I {
         avx512!(_mm512_mullo_epi32(a, b))
     }
@@ -165,6 +177,40 @@ impl Simd for Avx512Vnni {
         }
     }
     #[inline(always)]
+    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I {
+        let at = self.lanes(index);
+        avx512!(_mm512_setr_epi32(
+            four(table, at[0]),
+            four(table, at[1]),
+            four(table, at[2]),
+            four(table, at[3]),
+            four(table, at[4]),
+            four(table, at[5]),
+            four(table, at[6]),
+            four(table, at[7]),
+            four(table, at[8]),
+            four(table, at[9]),
+            four(table, at[10]),
+            four(table, at[11]),
+            four(table, at[12]),
+            four(table, at[13]),
+            four(table, at[14]),
+            four(table, at[15]),
+        ))
+    }
+    #[inline(always)]
+    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2] {
+        let at = self.lanes(index);
+        avx512!({
+            // Lanes i and i + 1 in each 128-bit part, so that shuffles inside the parts end in lane order.
+            let a = self.eight_eights(table, [at[0], at[1], at[4], at[5], at[8], at[9], at[12], at[13]]);
+            let b = self.eight_eights(table, [at[2], at[3], at[6], at[7], at[10], at[11], at[14], at[15]]);
+            let first = _mm512_shuffle_ps::<0b10_00_10_00>(a, b);
+            let last = _mm512_shuffle_ps::<0b11_01_11_01>(a, b);
+            [_mm512_castps_si512(first), _mm512_castps_si512(last)]
+        })
+    }
+    #[inline(always)]
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {
         let lane = |d: i32| (d + N as i32) * 0x0101_0101;
         avx512!({
@@ -173,7 +219,7 @@ impl Simd for Avx512Vnni {
         })
     }
     #[inline(always)]
-    fn quads<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> [Self::I; 4] {
+    fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {
         debug_assert_eq!(v, 0);
         // Rows i, i + 4, i + 8 and i + 12 side by side, so that unpacking inside the 128-bit quarters ends in
         // lane order.
@@ -193,26 +239,25 @@ impl Simd for Avx512Vnni {
         })
     }
     #[inline(always)]
-    fn dwords<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::I {
+    fn dwords<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::I {
         debug_assert_eq!(v, 0);
-        let r = rows;
         avx512!(_mm512_setr_epi32(
-            dword(r[0], offset),
-            dword(r[1], offset),
-            dword(r[2], offset),
-            dword(r[3], offset),
-            dword(r[4], offset),
-            dword(r[5], offset),
-            dword(r[6], offset),
-            dword(r[7], offset),
-            dword(r[8], offset),
-            dword(r[9], offset),
-            dword(r[10], offset),
-            dword(r[11], offset),
-            dword(r[12], offset),
-            dword(r[13], offset),
-            dword(r[14], offset),
-            dword(r[15], offset),
+            rows.dword(0, offset),
+            rows.dword(1, offset),
+            rows.dword(2, offset),
+            rows.dword(3, offset),
+            rows.dword(4, offset),
+            rows.dword(5, offset),
+            rows.dword(6, offset),
+            rows.dword(7, offset),
+            rows.dword(8, offset),
+            rows.dword(9, offset),
+            rows.dword(10, offset),
+            rows.dword(11, offset),
+            rows.dword(12, offset),
+            rows.dword(13, offset),
+            rows.dword(14, offset),
+            rows.dword(15, offset),
         ))
     }
 
@@ -313,7 +358,7 @@ impl Simd for Avx512Vnni {
         self.f16_low(self.shr(a, 16))
     }
     #[inline(always)]
-    fn f16s<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::F {
+    fn f16s<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::F {
         debug_assert_eq!(v, 0);
         let (low, high) = (self.eight_words(rows, 0, offset), self.eight_words(rows, 8, offset));
         avx512!(_mm512_cvtph_ps(_mm256_set_m128i(high, low)))

@@ -12,6 +12,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod plain;
+mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512Vnni;
 pub(crate) use plain::Plain;
+pub(crate) use rows::Rows;
 
 /// The instruction sets that kernels exist for, slowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -163,6 +165,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn sar(self, a: Self::I, n: u32) -> Self::I;
     /// 32-bit sums, wrapping.
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
+    /// 32-bit differences, wrapping.
+    fn sub(self, a: Self::I, b: Self::I) -> Self::I;
     /// 32-bit products, wrapping.
     fn mul(self, a: Self::I, b: Self::I) -> Self::I;
     /// The larger of signed lanes.
@@ -171,13 +175,17 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn eq_bytes(self, a: Self::I, b: Self::I) -> Self::I;
     /// Every byte (0..=15) replaced by the table's.
     fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I;
+    /// Four bytes of the table for each lane, an index taken modulo the table's length, a power of two.
+    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I;
+    /// Eight bytes of the table for each lane, the first four and the last four.
+    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2];
     /// Byte `n` (0..=3) of each lane, copied to all four.
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I;
     /// Bytes `offset..offset + 16` of `LANES` rows beginning with row `v * LANES`, transposed: lane `r` of vector
     /// `j` is little-endian dword `j` of row `r`.
-    fn quads<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> [Self::I; 4];
+    fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4];
     /// Bytes `offset..offset + 4` of `LANES` rows.
-    fn dwords<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::I;
+    fn dwords<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::I;
 
     // Dot products of unsigned weight bytes with signed activation bytes in −127..=127.
     /// A partial that continues `sum`, or starts from nothing if partials are narrow.
@@ -223,7 +231,14 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// IEEE halves in the high 16 bits of each lane.
     fn f16_high(self, a: Self::I) -> Self::F;
     /// IEEE halves at byte `offset` of `LANES` rows.
-    fn f16s<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::F;
+    fn f16s<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::F;
+}
+
+/// A table's entry, without a branch.
+#[inline(always)]
+fn entry<T, const N: usize>(table: &[T; N], index: u32) -> &T {
+    const { assert!(N.is_power_of_two()) };
+    &table[index as usize % N]
 }
 
 /// Asks the cache for the line at `p`; any address will do.

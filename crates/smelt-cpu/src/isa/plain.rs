@@ -4,7 +4,7 @@
 //! Most operations are calls, not inlined: unrolled into every kernel they would be megabytes of code, and a call of
 //! a loop over lanes, which the compiler vectorises, is what a fallback needs.
 
-use super::{Line, Op, Simd};
+use super::{Line, Op, Rows, Simd, entry};
 use core::array::from_fn;
 use half::{bf16, f16};
 
@@ -93,6 +93,10 @@ impl<const L: usize> Simd for Plain<L> {
         from_fn(|i| a[i].wrapping_add(b[i]))
     }
     #[inline(never)]
+    fn sub(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| a[i].wrapping_sub(b[i]))
+    }
+    #[inline(never)]
     fn mul(self, a: Self::I, b: Self::I) -> Self::I {
         from_fn(|i| a[i].wrapping_mul(b[i]))
     }
@@ -109,17 +113,26 @@ impl<const L: usize> Simd for Plain<L> {
         index.map(|x| bytes(x, 0, |b, _| table[usize::from(b & 15)]))
     }
     #[inline(never)]
+    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I {
+        index.map(|i| u32::from_le_bytes(entry(table, i).map(|x| x as u8)))
+    }
+    #[inline(never)]
+    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2] {
+        let eights = index.map(|i| u64::from_le_bytes(entry(table, i).map(|x| x as u8)));
+        [eights.map(|x| x as u32), eights.map(|x| (x >> 32) as u32)]
+    }
+    #[inline(never)]
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {
         a.map(|x| (x >> (8 * N) & 0xFF) * 0x0101_0101)
     }
     #[inline(never)]
-    fn quads<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> [Self::I; 4] {
+    fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {
         from_fn(|j| self.dwords(rows, v, offset + 4 * j))
     }
     #[inline(never)]
-    fn dwords<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::I {
+    fn dwords<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::I {
         from_fn(|r| {
-            let b = &rows[v * L + r][offset..][..4];
+            let b = &rows.row(v * L + r)[offset..][..4];
             u32::from_le_bytes([b[0], b[1], b[2], b[3]])
         })
     }
@@ -217,7 +230,7 @@ impl<const L: usize> Simd for Plain<L> {
         a.map(|x| f16::from_bits((x >> 16) as u16).to_f32())
     }
     #[inline(never)]
-    fn f16s<const B: usize>(self, rows: &[&[u8; B]; 16], v: usize, offset: usize) -> Self::F {
-        from_fn(|r| f16::from_le_bytes(half_at(&rows[v * L + r][offset..], 0)).to_f32())
+    fn f16s<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::F {
+        from_fn(|r| f16::from_le_bytes(half_at(&rows.row(v * L + r)[offset..], 0)).to_f32())
     }
 }

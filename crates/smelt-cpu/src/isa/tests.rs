@@ -2,6 +2,7 @@
 
 use super::*;
 use core::array::from_fn;
+use smelt_quant::codebooks::{IQ2_XXS, IQ3_S};
 
 /// Masks of bytes that leave no NaN or infinity, whichever byte a half or bfloat begins at.
 const FINITE_F16: u8 = 0xFB;
@@ -105,12 +106,16 @@ fn integers<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
         out.each(s, "sar", |v| s.sar(a(v), n));
     }
     out.each(s, "add", |v| s.add(a(v), b(v)));
+    out.each(s, "sub", |v| s.sub(a(v), b(v)));
     out.each(s, "mul", |v| s.mul(a(v), b(v)));
     out.each(s, "max", |v| s.max(a(v), b(v)));
     let bits = s.splat(0x8001_0103_u32 as i32);
     out.each(s, "eq_bytes", |v| s.eq_bytes(s.and(a(v), bits), s.and(b(v), bits)));
     let table = inputs.rows[0].first_chunk().expect("16 of 64 bytes");
     out.each(s, "lookup", |v| s.lookup(table, s.and(a(v), s.splat(0x0F0F_0F0F))));
+    out.each(s, "lookup4", |v| s.lookup4(&IQ3_S, a(v)));
+    out.each(s, "lookup8 first", |v| s.lookup8(&IQ2_XXS, a(v))[0]);
+    out.each(s, "lookup8 last", |v| s.lookup8(&IQ2_XXS, a(v))[1]);
     out.each(s, "spread_byte 0", |v| s.spread_byte::<0>(a(v)));
     out.each(s, "spread_byte 1", |v| s.spread_byte::<1>(a(v)));
     out.each(s, "spread_byte 2", |v| s.spread_byte::<2>(a(v)));
@@ -119,18 +124,18 @@ fn integers<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
 
 #[inline(always)]
 fn rows<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
-    let rows = inputs.rows.each_ref();
+    let rows = Rows::of(&inputs.rows);
     for offset in [0, 7, 48] {
         for j in 0..4 {
-            out.each(s, "quads", |v| s.quads(&rows, v, offset)[j]);
+            out.each(s, "quads", |v| s.quads(rows, v, offset)[j]);
         }
     }
     for offset in [0, 3, 60] {
-        out.each(s, "dwords", |v| s.dwords(&rows, v, offset));
+        out.each(s, "dwords", |v| s.dwords(rows, v, offset));
     }
     let finite = inputs.masked(FINITE_F16);
     for offset in [0, 1, 62] {
-        out.each_f(s, "f16s", |v| s.f16s(&finite.each_ref(), v, offset));
+        out.each_f(s, "f16s", |v| s.f16s(Rows::of(&finite), v, offset));
     }
 }
 

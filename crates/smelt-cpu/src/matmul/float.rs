@@ -7,7 +7,7 @@
 
 use super::OutView;
 use super::acts::{QuantizedActs, Tokens};
-use crate::isa::{Isa, Line, Op, Simd};
+use crate::isa::{Isa, Line, Op, Simd, prefetch};
 use core::ops::Range;
 use half::{bf16, f16};
 use smelt_quant::reduce16;
@@ -172,7 +172,14 @@ impl Job<'_> {
             a[t] = self.acts.float_row(self.tokens.row(t0 + t));
         }
         let mut acc = [[[s.splat_f(0.0); V]; T]; R];
+        // A single token reads the weights once, from memory: the next rows' share is asked for in time.
+        let next = self.weights[r0 * k * E::BYTES..].as_ptr().wrapping_add(R * k * E::BYTES);
         for i in 0..k / 16 {
+            if T == 1 {
+                for line in 0..R * E::BYTES / 4 {
+                    prefetch(next.wrapping_add(16 * i * R * E::BYTES + 64 * line));
+                }
+            }
             for v in 0..V {
                 let at = 16 * i + v * S::LANES;
                 let mut x = [s.splat_f(0.0); T];

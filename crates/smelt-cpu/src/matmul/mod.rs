@@ -3,10 +3,10 @@
 //! # One algorithm for decode and prefill
 //!
 //! Sixteen rows of weights (a *panel*) are unpacked, a few hundred values at a time, to a tile in the first-level
-//! cache whose vector lanes are rows ([`unpack`]); a micro-kernel multiplies the tile with one token or with many
-//! ([`micro`]). A single token needs no kernel of its own: with lanes = rows the packed bytes are transposed once,
-//! which costs fewer instructions than reducing a vector of partial sums for every row and block, and leaves decode
-//! bound by memory. It also makes one order of float operations hold for all batch sizes by construction.
+//! cache whose vector lanes are rows ([`unpack`]); a micro-kernel multiplies the tile with many tokens ([`micro`]). For a
+//! single token the same two steps run block by block in registers ([`single`]): with lanes = rows the packed bytes are
+//! transposed once, which costs fewer instructions than reducing a vector of partial sums for every row and block, and
+//! leaves decode bound by memory. It also makes one order of float operations hold for all batch sizes by construction.
 //!
 //! All formats meet in two micro-kernels, which differ in whether a group's scale is a float or an integer. Float
 //! weights have kernels of their own ([`float`]).
@@ -15,11 +15,13 @@ mod acts;
 mod class;
 mod float;
 mod micro;
+mod single;
 #[cfg(test)]
 mod tests;
 mod tile;
 mod unpack;
 
+use acts::ActRow;
 pub use acts::{ActsWriter, QuantizedActs, Tokens};
 
 use crate::isa::{Isa, Line};
@@ -28,6 +30,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use float::FloatKind;
 use micro::Micro;
+use single::Single;
 use smelt_quant::{Activation, Format};
 use tile::{PANEL, Panel, Tile};
 use unpack::{Unpack, UnpackBlocks};
@@ -41,6 +44,8 @@ const CHUNK: usize = 1024;
 pub struct Scratch {
     tile: Tile,
     sums: Vec<Line>,
+    /// A copy of the last rows, where they don't fill a panel.
+    edge: Vec<u8>,
 }
 
 /// Where results go: value `(t, r)` at `t · stride + r`.
@@ -87,8 +92,8 @@ pub struct Kernel {
 /// How a kernel computes.
 #[derive(Debug, Clone, Copy)]
 enum Path {
-    /// Through a tile: unpack, then multiply. The last is the tile's values a block.
-    Tile { unpack: UnpackFn, multiply: MultiplyFn },
+    /// Through a tile: unpack, then multiply; or both at once for a single token.
+    Tile { unpack: UnpackFn, multiply: MultiplyFn, single: SingleFn, group: usize },
     /// Float weights.
     Float(FloatKind),
     /// Row by row with the format's scalar dot product.
@@ -96,6 +101,7 @@ enum Path {
 }
 
 type UnpackFn = fn(Isa, &Panel<'_>, Range<usize>, &mut Tile);
+type SingleFn = fn(Isa, Panel<'_>, ActRow<'_>, &mut Line);
 type MultiplyFn = fn(Isa, &Tile, values: Range<usize>, &QuantizedActs, Tokens<'_>, &mut [Line]);
 
 fn unpack_blocks<U: Unpack<B>, const B: usize>(
@@ -104,12 +110,13 @@ fn unpack_blocks<U: Unpack<B>, const B: usize>(
     blocks: Range<usize>,
     tile: &mut Tile,
 ) {
-    let mut shape = U::Class::SHAPE;
-    let per_block = U::BLOCK / U::Class::VALUES;
-    shape.codes *= per_block;
-    shape.floats *= per_block;
-    tile.fit(shape, blocks.len());
+    tile.fit(U::SHAPE, blocks.len());
     isa.run(UnpackBlocks::<U, B> { panel, blocks, tile, format: PhantomData });
+}
+
+fn single<U: Unpack<B>, const B: usize>(isa: Isa, panel: Panel<'_>, acts: ActRow<'_>, sums: &mut Line) {
+    let blocks = panel.row_bytes() / B;
+    isa.run(Single::<U, B> { panel, blocks, acts, sums, format: PhantomData });
 }
 
 fn multiply<C: Class>(
@@ -126,7 +133,12 @@ fn multiply<C: Class>(
 
 impl Path {
     fn tile<U: Unpack<B>, const B: usize>() -> Self {
-        Path::Tile { unpack: unpack_blocks::<U, B>, multiply: multiply::<U::Class> }
+        Path::Tile {
+            unpack: unpack_blocks::<U, B>,
+            multiply: multiply::<U::Class>,
+            single: single::<U, B>,
+            group: U::Class::GROUP,
+        }
     }
 
     fn of(format: &Format) -> Self {
@@ -240,9 +252,13 @@ pub unsafe fn matmul_rows(
     // SAFETY: the caller's promise is handed on.
     unsafe {
         match kernel.path {
-            Path::Tile { unpack, multiply } => {
+            Path::Tile { unpack, multiply, single, group } => {
                 let job = Job { kernel, weights, row_bytes, acts, tokens, out };
-                job.through_tiles(rows, unpack, multiply, scratch);
+                if tokens.len() == 1 {
+                    job.single(rows, single, acts.row(tokens.row(0), group), scratch);
+                } else {
+                    job.through_tiles(rows, unpack, multiply, scratch);
+                }
             }
             Path::Float(kind) => {
                 float::matmul(kernel.isa, kind, &weights[..rows.end * row_bytes], rows, acts, tokens, out)
@@ -264,6 +280,19 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// # Safety
+    /// As [`matmul_rows`], for one token.
+    unsafe fn single(&self, rows: Range<usize>, single: SingleFn, acts: ActRow<'_>, scratch: &mut Scratch) {
+        for first in rows.clone().step_by(PANEL) {
+            let panel = Panel::new(self.weights, self.row_bytes, (first, rows.end), &mut scratch.edge);
+            let mut sums = Line::ZERO;
+            single(self.kernel.isa, panel, acts, &mut sums);
+            let wanted = PANEL.min(rows.end - first);
+            // SAFETY: the caller's promise.
+            unsafe { self.out.write(self.tokens.out_row(0), first, &sums.floats()[..wanted]) };
+        }
+    }
+
+    /// # Safety
     /// As [`matmul_rows`].
     unsafe fn through_tiles(
         &self,
@@ -278,7 +307,7 @@ impl Job<'_> {
             scratch.sums.resize(n, Line::ZERO);
         }
         for first in rows.clone().step_by(PANEL) {
-            let panel = Panel::new(self.weights, self.row_bytes, first, rows.end);
+            let panel = Panel::new(self.weights, self.row_bytes, (first, rows.end), &mut scratch.edge);
             let sums = &mut scratch.sums[..n];
             sums.fill(Line::ZERO);
             for k0 in (0..k).step_by(CHUNK) {

@@ -1,42 +1,51 @@
 //! The panel of rows that a kernel works on, and the cache-sized tile that its codes are unpacked into.
 
-use crate::isa::Line;
+use super::class::Class;
+use crate::isa::{Line, Rows};
 
 /// Output rows that are unpacked and multiplied together: two AVX2 vectors or one AVX-512 vector.
 pub(crate) const PANEL: usize = 16;
 
-/// Sixteen rows of blocks. A panel at the matrix's end repeats its last row; the results are dropped.
+/// Sixteen rows of blocks.
+#[derive(Clone, Copy)]
 pub(crate) struct Panel<'a> {
-    rows: [&'a [u8]; PANEL],
-    /// Where the bytes after the panel begin, for prefetching.
-    next: *const u8,
+    bytes: &'a [u8],
+    row_bytes: usize,
 }
 
 impl<'a> Panel<'a> {
-    /// Rows `first..` (at most sixteen) of `weights`, whose rows have `row_bytes` bytes.
-    pub(crate) fn new(weights: &'a [u8], row_bytes: usize, first: usize, end: usize) -> Self {
-        let row = |r: usize| &weights[r * row_bytes..][..row_bytes];
-        let rows = core::array::from_fn(|i| row((first + i).min(end - 1)));
-        Self { rows, next: rows[PANEL - 1].as_ptr_range().end }
-    }
-
-    /// Block `b` of every row, for blocks of `B` bytes. An indexed loop, because iterators are not inlined into kernels.
-    #[inline(always)]
-    pub(crate) fn blocks<const B: usize>(&self, b: usize) -> [&'a [u8; B]; PANEL] {
-        assert!((b + 1) * B <= self.rows[0].len());
-        let mut blocks = [&[0u8; B]; PANEL];
-        for i in 0..PANEL {
-            debug_assert_eq!(self.rows[i].len(), self.rows[0].len());
-            // SAFETY: block `b` lies inside row 0 (asserted), and `new` makes all rows equally long.
-            blocks[i] = unsafe { &*self.rows[i].as_ptr().add(b * B).cast::<[u8; B]>() };
+    /// Rows `first..end`, at most sixteen, of `weights`, whose rows have `row_bytes` bytes. Fewer are copied to `edge` and
+    /// followed by zeros, so that kernels know nothing of a matrix's end.
+    pub(crate) fn new(
+        weights: &'a [u8],
+        row_bytes: usize,
+        (first, end): (usize, usize),
+        edge: &'a mut Vec<u8>,
+    ) -> Self {
+        if first + PANEL <= end {
+            return Self { bytes: &weights[first * row_bytes..][..PANEL * row_bytes], row_bytes };
         }
-        blocks
+        edge.clear();
+        edge.extend_from_slice(&weights[first * row_bytes..end * row_bytes]);
+        edge.resize(PANEL * row_bytes, 0);
+        Self { bytes: edge, row_bytes }
     }
 
-    /// Address of the bytes that follow the panel, `offset` further on; only for prefetching.
+    /// Bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Block `b` of `count` rows from `first` on, for blocks of `B` bytes.
     #[inline(always)]
-    pub(crate) fn following(&self, offset: usize) -> *const u8 {
-        self.next.wrapping_add(offset)
+    pub(crate) fn blocks<const B: usize>(&self, first: usize, count: usize, b: usize) -> Rows<'a, B> {
+        Rows::new(self.bytes, self.row_bytes, first * self.row_bytes + b * B, count)
+    }
+
+    /// Address of the panel's byte `offset`, which may lie behind it; only for prefetching.
+    #[inline(always)]
+    pub(crate) fn address(&self, offset: usize) -> *const u8 {
+        self.bytes.as_ptr().wrapping_add(offset)
     }
 }
 
@@ -65,6 +74,71 @@ pub(crate) struct TileBlock<'a> {
     pub(crate) pairs: &'a mut [Line],
     pub(crate) d: &'a mut [Line],
     pub(crate) m: &'a mut [Line],
+}
+
+/// The same of one block of a class, for reading.
+#[derive(Clone, Copy)]
+pub(crate) struct TilePart<'a> {
+    pub(crate) codes: &'a [Line],
+    pub(crate) scales: &'a [Line],
+    pub(crate) pairs: &'a [Line],
+    pub(crate) d: &'a [Line],
+    pub(crate) m: &'a [Line],
+}
+
+impl<'a> TilePart<'a> {
+    /// Block `i` of a class in codes, scales, pairs, `d` and `m`.
+    #[inline(always)]
+    fn of<C: Class>([codes, scales, pairs, d, m]: [&'a [Line]; 5], i: usize) -> Self {
+        let shape = C::SHAPE;
+        Self {
+            codes: &codes[i * shape.codes..][..shape.codes],
+            scales: &scales[i * shape.scales..][..shape.scales],
+            pairs: &pairs[i * shape.pairs..][..shape.pairs],
+            d: &d[i * shape.floats..][..shape.floats],
+            m: &m[i * shape.floats..][..shape.floats],
+        }
+    }
+}
+
+/// Room for one block of any format, in local memory so that what fits stays in registers.
+pub(crate) struct OneBlock {
+    codes: [Line; 64],
+    scales: [Line; 16],
+    pairs: [Line; 8],
+    d: [Line; 4],
+    m: [Line; 4],
+}
+
+impl OneBlock {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self {
+            codes: [Line::ZERO; 64],
+            scales: [Line::ZERO; 16],
+            pairs: [Line::ZERO; 8],
+            d: [Line::ZERO; 4],
+            m: [Line::ZERO; 4],
+        }
+    }
+
+    /// The block, for writing.
+    #[inline(always)]
+    pub(crate) fn block(&mut self, shape: TileShape) -> TileBlock<'_> {
+        TileBlock {
+            codes: &mut self.codes[..shape.codes],
+            scales: &mut self.scales[..shape.scales],
+            pairs: &mut self.pairs[..shape.pairs],
+            d: &mut self.d[..shape.floats],
+            m: &mut self.m[..shape.floats],
+        }
+    }
+
+    /// Block `i` of a class.
+    #[inline(always)]
+    pub(crate) fn part<C: Class>(&self, i: usize) -> TilePart<'_> {
+        TilePart::of::<C>([&self.codes, &self.scales, &self.pairs, &self.d, &self.m], i)
+    }
 }
 
 /// Lines that one block takes in each part of a tile.
@@ -101,5 +175,11 @@ impl Tile {
             d: &mut self.d[i * shape.floats..][..shape.floats],
             m: &mut self.m[i * shape.floats..][..shape.floats],
         }
+    }
+
+    /// Block `i` of a class.
+    #[inline(always)]
+    pub(crate) fn part<C: Class>(&self, i: usize) -> TilePart<'_> {
+        TilePart::of::<C>([&self.codes, &self.scales, &self.pairs, &self.d, &self.m], i)
     }
 }

@@ -1,32 +1,56 @@
 //! `IQ1_M`: 32 low bytes of indices of eight trits, 32 nibbles of a 3-bit high part and the direction of the shift, four
 //! words of four 3-bit scales and a quarter of the f16 scale.
 
-use super::by_row::{ByRow, RowBlock, shifted, u16_at};
+use super::iq1_s::{TRITS, ZERO};
+use super::{Unpack, byte, lane_scales, odd};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
-use half::f16;
-use smelt_quant::codebooks::IQ1;
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Iq1M;
 
-impl ByRow<56> for Iq1M {
+impl Unpack<56> for Iq1M {
     type Class = Scaled<16, BITS_5, false>;
-    const ZERO: i32 = 9;
+    const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn decode(block: &[u8; 56]) -> RowBlock {
-        let (mut scales, mut codes, mut d) = ([0; 16], [0; 256], 0);
-        for k in 0..4 {
-            let word = u16_at(block, 48 + 2 * k);
-            d |= word >> 12 << (4 * k);
-            for j in 0..4 {
-                scales[4 * k + j] = (word >> (3 * j) & 7) as i8 * 2 + 1;
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 56>, v: usize, out: &mut TileBlock<'_>) {
+        let words = [s.dwords(rows, v, 48), s.dwords(rows, v, 52)];
+        scale(s, words, v, out);
+        let mut scales = [s.splat(0); 16];
+        for g in 0..16 {
+            let (word, j) = (g as u32 / 4, g as u32 % 4);
+            scales[g] = odd(s, s.and(s.shr(words[g / 8], 16 * (word % 2) + 3 * j), s.splat(7)));
+        }
+        lane_scales(s, &scales, ZERO, v, out);
+        let nibbles = s.quads(rows, v, 32);
+        let (seven, eight, twos) = (s.splat(7), s.splat(8), s.splat(0x0202_0202));
+        for half in 0..2 {
+            let low = s.quads(rows, v, 16 * half);
+            for i in 0..16 {
+                let nibble = s.shr(nibbles[2 * half + i / 8], 4 * (i as u32 % 8));
+                let index = s.or(byte(s, low[i / 4], i as u32 % 4), s.shl(s.and(nibble, seven), 8));
+                // Bit 3 clear: up, which adds two to every byte.
+                let up = s.and(s.eq_bytes(s.and(nibble, eight), s.splat(0)), twos);
+                let up = s.spread_byte::<0>(up);
+                let codes = s.lookup8(&TRITS, index);
+                for j in 0..2 {
+                    s.store(&mut out.codes[32 * half + 2 * i + j], v, s.add(codes[j], up));
+                }
             }
         }
-        for i in 0..32 {
-            let nibble = block[32 + i / 2] >> (4 * (i % 2)) & 15;
-            let eight = shifted(IQ1[usize::from(block[i]) | usize::from(nibble & 7) << 8], nibble & 8 != 0);
-            codes[8 * i..][..8].copy_from_slice(&eight);
-        }
-        RowBlock { d: f16::from_bits(d).to_f32() * 0.125, scales, codes }
     }
+}
+
+/// The float scale, whose four quarters are the high bits of the words.
+#[inline(always)]
+fn scale<S: Simd>(s: S, words: [S::I; 2], v: usize, out: &mut TileBlock<'_>) {
+    let part = [
+        s.and(s.shr(words[0], 12), s.splat(0xF)),
+        s.and(s.shr(words[0], 24), s.splat(0xF0)),
+        s.and(s.shr(words[1], 4), s.splat(0xF00)),
+        s.and(s.shr(words[1], 16), s.splat(0xF000)),
+    ];
+    let bits = s.or(s.or(part[0], part[1]), s.or(part[2], part[3]));
+    s.store_f(&mut out.d[0], v, s.mul_f(s.f16_low(bits), s.splat_f(0.125)));
 }

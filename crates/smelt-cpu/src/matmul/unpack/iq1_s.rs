@@ -1,26 +1,58 @@
 //! `IQ1_S`: f16 scale, 32 low bytes of indices of eight trits, then for each group of 32 a word of four 3-bit high parts,
 //! a 3-bit scale and the direction of the shift.
+//!
+//! A value is a trit shifted up or down by an eighth; its code is the value in eighths, offset by [`ZERO`].
 
-use super::by_row::{ByRow, RowBlock, half_at, shifted, u16_at};
+use super::{Unpack, byte, lane_scales, odd};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
+use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks::IQ1;
 
 pub(crate) struct Iq1S;
 
-impl ByRow<50> for Iq1S {
+/// The code that means zero.
+pub(super) const ZERO: i32 = 9;
+
+/// Trits shifted down: `8 · trit − 1 + ZERO`.
+pub(super) static TRITS: [[i8; 8]; 2048] = {
+    let mut out = IQ1;
+    let mut i = 0;
+    while i < 2048 * 8 {
+        out[i / 8][i % 8] = 8 * out[i / 8][i % 8] - 1 + ZERO as i8;
+        i += 1;
+    }
+    out
+};
+
+impl Unpack<50> for Iq1S {
     type Class = Scaled<32, BITS_5, false>;
-    const ZERO: i32 = 9;
+    const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn decode(block: &[u8; 50]) -> RowBlock {
-        let (mut scales, mut codes) = ([0; 16], [0; 256]);
-        for i in 0..32 {
-            let word = u16_at(block, 34 + 2 * (i / 4));
-            scales[i / 4] = (word >> 12 & 7) as i8 * 2 + 1;
-            let high = usize::from(word >> (3 * (i % 4)) & 7);
-            let eight = shifted(IQ1[usize::from(block[2 + i]) | high << 8], word >> 15 == 1);
-            codes[8 * i..][..8].copy_from_slice(&eight);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 50>, v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+        let words = s.quads(rows, v, 34);
+        let seven = s.splat(7);
+        let mut scales = [s.splat(0); 8];
+        for half in 0..2 {
+            let low = s.quads(rows, v, 2 + 16 * half);
+            for i in 0..4 {
+                let g = 4 * half + i;
+                let word = s.shr(words[g / 2], 16 * (g as u32 % 2));
+                scales[g] = odd(s, s.and(s.shr(word, 12), seven));
+                // The word's top bit clear: up, which adds two to every byte.
+                let down = s.sar(s.shl(word, 16), 31);
+                let up = s.and(s.xor(down, s.splat(-1)), s.splat(0x0202_0202));
+                for k in 0..4 {
+                    let high = s.and(s.shr(word, 3 * k as u32), seven);
+                    let codes = s.lookup8(&TRITS, s.or(byte(s, low[i], k as u32), s.shl(high, 8)));
+                    for j in 0..2 {
+                        s.store(&mut out.codes[8 * g + 2 * k + j], v, s.add(codes[j], up));
+                    }
+                }
+            }
         }
-        RowBlock { d: half_at(block, 0) * 0.125, scales, codes }
+        lane_scales(s, &scales, ZERO, v, out);
     }
 }

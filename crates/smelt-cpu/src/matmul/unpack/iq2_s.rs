@@ -1,25 +1,38 @@
 //! `IQ2_S`: f16 scale, 32 low bytes of indices of eight magnitudes, 32 sign bytes, 32 crumbs of the indices' high bits,
 //! 16 nibbles of scales.
 
-use super::by_row::{ByRow, RowBlock, half_at, signed};
-use super::iq2_xs::odd_nibbles;
+use super::iq2_xxs::ZERO;
+use super::{Unpack, byte, lane_scales, odd_nibbles, signed};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
+use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks::IQ2_S;
 
 pub(crate) struct Iq2S;
 
-impl ByRow<82> for Iq2S {
+impl Unpack<82> for Iq2S {
     type Class = Scaled<16, BITS_7, false>;
-    const ZERO: i32 = 43;
+    const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn decode(block: &[u8; 82]) -> RowBlock {
-        let mut codes = [0; 256];
-        for i in 0..32 {
-            let high = usize::from(block[66 + i / 4] >> (2 * (i % 4)) & 3);
-            let eight = signed(IQ2_S[usize::from(block[2 + i]) | high << 8], block[34 + i], 43);
-            codes[8 * i..][..8].copy_from_slice(&eight);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 82>, v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+        let last = s.quads(rows, v, 66);
+        lane_scales(s, &odd_nibbles(s, [last[2], last[3]]), ZERO, v, out);
+        let three = s.splat(3);
+        for part in 0..2 {
+            let low = s.quads(rows, v, 2 + 16 * part);
+            let signs = s.quads(rows, v, 34 + 16 * part);
+            for i in 0..4 {
+                let mut x = [s.splat(0); 8];
+                for k in 0..4 {
+                    let high = s.and(s.shr(last[part], 8 * i as u32 + 2 * k as u32), three);
+                    let index = s.or(byte(s, low[i], k as u32), s.shl(high, 8));
+                    let eight = s.lookup8(&IQ2_S, index);
+                    (x[2 * k], x[2 * k + 1]) = (eight[0], eight[1]);
+                }
+                signed(s, x, signs[i], ZERO, &mut out.codes[8 * (4 * part + i)..], v);
+            }
         }
-        RowBlock { d: half_at(block, 0) * 0.125, scales: odd_nibbles(&block[74..]), codes }
     }
 }

@@ -1,34 +1,43 @@
 //! `IQ2_XS`: f16 scale, 32 words of a 9-bit index of eight magnitudes and a 7-bit sign index, 16 nibbles of scales.
 
-use super::by_row::{ByRow, RowBlock, half_at, signed, u16_at};
+use super::iq2_xxs::ZERO;
+use super::{Unpack, even_signs, lane_scales, odd_nibbles, signed};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
-use smelt_quant::codebooks::{IQ2_XS, even_signs};
+use crate::matmul::tile::TileBlock;
+use smelt_quant::codebooks::IQ2_XS;
 
 pub(crate) struct Iq2Xs;
 
-impl ByRow<74> for Iq2Xs {
+impl Unpack<74> for Iq2Xs {
     type Class = Scaled<16, BITS_7, false>;
-    const ZERO: i32 = 43;
+    const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn decode(block: &[u8; 74]) -> RowBlock {
-        let mut codes = [0; 256];
-        for i in 0..32 {
-            let word = u16_at(block, 2 + 2 * i);
-            let eight = signed(IQ2_XS[usize::from(word & 511)], even_signs((word >> 9) as u8), 43);
-            codes[8 * i..][..8].copy_from_slice(&eight);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 74>, v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+        lane_scales(s, &odd_nibbles(s, [s.dwords(rows, v, 66), s.dwords(rows, v, 70)]), ZERO, v, out);
+        let nine = s.splat(511);
+        for pair in 0..4 {
+            let q = s.quads(rows, v, 2 + 16 * pair);
+            for half in 0..2 {
+                let words = [q[2 * half], q[2 * half + 1]];
+                let mut x = [s.splat(0); 8];
+                for k in 0..4 {
+                    let index = s.and(s.shr(words[k / 2], 16 * (k as u32 % 2)), nine);
+                    let eight = s.lookup8(&IQ2_XS, index);
+                    (x[2 * k], x[2 * k + 1]) = (eight[0], eight[1]);
+                }
+                let sevens = [
+                    s.and(s.shr(words[0], 9), s.splat(0x7F)),
+                    s.and(s.shr(words[0], 17), s.splat(0x7F00)),
+                    s.and(s.shl(words[1], 7), s.splat(0x7F_0000)),
+                    s.and(s.shr(words[1], 1), s.splat(0x7F00_0000)),
+                ];
+                let sevens = s.or(s.or(sevens[0], sevens[1]), s.or(sevens[2], sevens[3]));
+                let codes = &mut out.codes[8 * (2 * pair + half)..];
+                signed(s, x, even_signs(s, sevens), ZERO, codes, v);
+            }
         }
-        RowBlock { d: half_at(block, 0) * 0.125, scales: odd_nibbles(&block[66..]), codes }
     }
-}
-
-/// Nibbles `n`, low one first, as scales `2·n + 1`.
-#[inline(always)]
-pub(super) fn odd_nibbles(bytes: &[u8]) -> [i8; 16] {
-    let mut out = [0; 16];
-    for i in 0..bytes.len() {
-        out[2 * i] = (bytes[i] & 15) as i8 * 2 + 1;
-        out[2 * i + 1] = (bytes[i] >> 4) as i8 * 2 + 1;
-    }
-    out
 }

@@ -1,27 +1,38 @@
 //! `IQ2_XXS`: f16 scale, then for each group of 32 four bytes that index eight magnitudes each, and a word of four
 //! 7-bit sign indices and a 4-bit scale.
 
-use super::by_row::{ByRow, RowBlock, half_at, signed, u32_at};
+use super::{Unpack, byte, even_signs, four_sevens, lane_scales, odd, signed};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
-use smelt_quant::codebooks::{IQ2_XXS, even_signs};
+use crate::matmul::tile::TileBlock;
+use smelt_quant::codebooks::IQ2_XXS;
 
 pub(crate) struct Iq2Xxs;
 
-impl ByRow<66> for Iq2Xxs {
+/// The code that means zero: the largest magnitude.
+pub(super) const ZERO: i32 = 43;
+
+impl Unpack<66> for Iq2Xxs {
     type Class = Scaled<32, BITS_7, false>;
-    const ZERO: i32 = 43;
+    const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn decode(block: &[u8; 66]) -> RowBlock {
-        let (mut scales, mut codes) = ([0; 16], [0; 256]);
-        for i in 0..32 {
-            let (g, k) = (i / 4, i % 4);
-            let word = u32_at(block, 6 + 8 * g);
-            scales[g] = (word >> 28) as i8 * 2 + 1;
-            let signs = even_signs((word >> (7 * k) & 127) as u8);
-            let eight = signed(IQ2_XXS[usize::from(block[2 + 8 * g + k])], signs, 43);
-            codes[8 * i..][..8].copy_from_slice(&eight);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 66>, v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+        let mut scales = [s.splat(0); 8];
+        for pair in 0..4 {
+            let q = s.quads(rows, v, 2 + 16 * pair);
+            for half in 0..2 {
+                let (g, indices, word) = (2 * pair + half, q[2 * half], q[2 * half + 1]);
+                scales[g] = odd(s, s.shr(word, 28));
+                let mut x = [s.splat(0); 8];
+                for k in 0..4 {
+                    let eight = s.lookup8(&IQ2_XXS, byte(s, indices, k as u32));
+                    (x[2 * k], x[2 * k + 1]) = (eight[0], eight[1]);
+                }
+                signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, &mut out.codes[8 * g..], v);
+            }
         }
-        RowBlock { d: half_at(block, 0) * 0.125, scales, codes }
+        lane_scales(s, &scales, ZERO, v, out);
     }
 }

@@ -1,28 +1,50 @@
 //! `IQ3_S`: f16 scale, 64 low bytes of indices of four magnitudes, their 64 high bits, 32 sign bytes, 8 nibbles of
 //! scales.
 
-use super::by_row::{ByRow, RowBlock, eight, half_at, signed};
-use super::iq2_xs::odd_nibbles;
+use super::{Unpack, byte, lane_scales, odd, signed};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
+use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks::IQ3_S;
 
 pub(crate) struct Iq3S;
 
-impl ByRow<110> for Iq3S {
+/// The code that means zero: the largest magnitude.
+const ZERO: i32 = 15;
+
+impl Unpack<110> for Iq3S {
     type Class = Scaled<32, BITS_5, false>;
-    const ZERO: i32 = 15;
+    const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn decode(block: &[u8; 110]) -> RowBlock {
-        let mut codes = [0; 256];
-        for i in 0..32 {
-            let entry = |j: usize| {
-                let high = usize::from(block[66 + j / 8] >> (j % 8) & 1);
-                IQ3_S[usize::from(block[2 + j]) | high << 8]
-            };
-            let eight = signed(eight(entry(2 * i), entry(2 * i + 1)), block[74 + i], 15);
-            codes[8 * i..][..8].copy_from_slice(&eight);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 110>, v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
+        let nibbles = s.dwords(rows, v, 106);
+        let mut scales = [s.splat(0); 8];
+        for g in 0..8 {
+            scales[g] = odd(s, s.and(s.shr(nibbles, 4 * g as u32), s.splat(15)));
         }
-        RowBlock { d: half_at(block, 0), scales: odd_nibbles(&block[106..]), codes }
+        lane_scales(s, &scales, ZERO, v, out);
+        let high = [s.dwords(rows, v, 66), s.dwords(rows, v, 70)];
+        let ninth = s.splat(256);
+        for part in 0..2 {
+            let signs = s.quads(rows, v, 74 + 16 * part);
+            for pair in 0..2 {
+                let low = s.quads(rows, v, 2 + 32 * part + 16 * pair);
+                for half in 0..2 {
+                    let i = 2 * pair + half;
+                    let mut x = [s.splat(0); 8];
+                    for j in 0..8 {
+                        // Bit `8·i + j` moves to bit 8.
+                        let bit = 8 * i as u32 + j as u32;
+                        let high =
+                            if bit < 8 { s.shl(high[part], 8 - bit) } else { s.shr(high[part], bit - 8) };
+                        let index = s.or(byte(s, low[2 * half + j / 4], j as u32 % 4), s.and(high, ninth));
+                        x[j] = s.lookup4(&IQ3_S, index);
+                    }
+                    signed(s, x, signs[i], ZERO, &mut out.codes[8 * (4 * part + i)..], v);
+                }
+            }
+        }
     }
 }

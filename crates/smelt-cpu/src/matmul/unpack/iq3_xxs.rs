@@ -1,27 +1,39 @@
 //! `IQ3_XXS`: f16 scale, 64 bytes that index four magnitudes each, then for each group of 32 a word of four 7-bit sign
 //! indices and a 4-bit scale.
 
-use super::by_row::{ByRow, RowBlock, eight, half_at, signed, u32_at};
+use super::{Unpack, byte, even_signs, four_sevens, lane_scales, odd, signed};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
-use smelt_quant::codebooks::{IQ3_XXS, even_signs};
+use crate::matmul::tile::TileBlock;
+use smelt_quant::codebooks::IQ3_XXS;
 
 pub(crate) struct Iq3Xxs;
 
-impl ByRow<98> for Iq3Xxs {
+/// The code that means zero: the largest magnitude.
+const ZERO: i32 = 62;
+
+impl Unpack<98> for Iq3Xxs {
     type Class = Scaled<32, BITS_7, false>;
-    const ZERO: i32 = 62;
+    const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn decode(block: &[u8; 98]) -> RowBlock {
-        let (mut scales, mut codes) = ([0; 16], [0; 256]);
-        for i in 0..32 {
-            let (g, k) = (i / 4, i % 4);
-            let word = u32_at(block, 66 + 4 * g);
-            scales[g] = (word >> 28) as i8 * 2 + 1;
-            let entry = |j: usize| IQ3_XXS[usize::from(block[2 + 2 * i + j])];
-            let eight = signed(eight(entry(0), entry(1)), even_signs((word >> (7 * k) & 127) as u8), 62);
-            codes[8 * i..][..8].copy_from_slice(&eight);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 98>, v: usize, out: &mut TileBlock<'_>) {
+        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.25)));
+        let (first, second) = (s.quads(rows, v, 66), s.quads(rows, v, 82));
+        let mut scales = [s.splat(0); 8];
+        for pair in 0..4 {
+            let q = s.quads(rows, v, 2 + 16 * pair);
+            for half in 0..2 {
+                let g = 2 * pair + half;
+                let word = if g < 4 { first[g] } else { second[g - 4] };
+                scales[g] = odd(s, s.shr(word, 28));
+                let mut x = [s.splat(0); 8];
+                for j in 0..8 {
+                    x[j] = s.lookup4(&IQ3_XXS, byte(s, q[2 * half + j / 4], j as u32 % 4));
+                }
+                signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, &mut out.codes[8 * g..], v);
+            }
         }
-        RowBlock { d: half_at(block, 0) * 0.25, scales, codes }
+        lane_scales(s, &scales, ZERO, v, out);
     }
 }

@@ -2,10 +2,10 @@
 //! group 16 bytes of nibbles (low: values 0..16, high: 16..32) that index the levels of `IQ4_NL`.
 
 use super::iq4_nl::levels;
-use super::{Unpack, pair};
-use crate::isa::Simd;
+use super::{Unpack, lane_scales};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_8, Scaled};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Iq4Xs;
 
@@ -14,23 +14,18 @@ impl Unpack<136> for Iq4Xs {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 136]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 136>, v: usize, out: &mut TileBlock<'_>) {
         let (head, low) = (s.dwords(rows, v, 0), s.dwords(rows, v, 4));
         s.store_f(&mut out.d[0], v, s.f16_low(head));
         let (nibble, crumb, bias) = (s.splat(15), s.splat(0x30), s.splat(-32));
         // Bits 4 and 5 of group 0 at their place, those of the next two bits further on.
         let high = s.shr(head, 12);
         let mut scales = [bias; 8];
-        for (g, scale) in scales.iter_mut().enumerate() {
+        for g in 0..8 {
             let x = s.or(s.and(s.shr(low, 4 * g as u32), nibble), s.and(s.shr(high, 2 * g as u32), crumb));
-            *scale = s.add(x, bias);
-            s.store(&mut out.scales[g], v, pair(s, *scale, *scale));
+            scales[g] = s.add(x, bias);
         }
-        let zero = s.splat(-128);
-        for p in 0..4 {
-            let (a, b) = (s.mul(scales[2 * p], zero), s.mul(scales[2 * p + 1], zero));
-            s.store(&mut out.pairs[p], v, pair(s, a, b));
-        }
+        lane_scales(s, &scales, 128, v, out);
         for g in 0..8 {
             levels(s, s.quads(rows, v, 8 + 16 * g), &mut out.codes[8 * g..], v);
         }

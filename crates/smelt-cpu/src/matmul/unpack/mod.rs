@@ -4,7 +4,6 @@
 //! ([`Simd::quads`]), of which there are fewest, and takes them apart with shifts and masks. No later step has to
 //! move data between lanes: dot products end lane by lane in the order of rows.
 
-mod by_row;
 mod iq1_m;
 mod iq1_s;
 mod iq2_s;
@@ -56,8 +55,8 @@ pub(crate) use tq1_0::Tq1_0;
 pub(crate) use tq2_0::Tq2_0;
 
 use super::class::Class;
-use super::tile::{PANEL, Panel, Tile, TileBlock};
-use crate::isa::{Line, Op, Simd, prefetch};
+use super::tile::{PANEL, Panel, Tile, TileBlock, TileShape};
+use crate::isa::{Line, Op, Rows, Simd, prefetch};
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -67,9 +66,17 @@ pub(crate) trait Unpack<const B: usize>: 'static {
     type Class: Class;
     /// Values of a block, a multiple of the class's.
     const BLOCK: usize;
+    /// The lines of a block.
+    const SHAPE: TileShape = {
+        let mut shape = Self::Class::SHAPE;
+        let per_block = Self::BLOCK / Self::Class::VALUES;
+        shape.codes *= per_block;
+        shape.floats *= per_block;
+        shape
+    };
 
     /// Unpacks rows `v * LANES..` of one block. `out` holds `BLOCK / Class::VALUES` tile blocks in a row.
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; B]; PANEL], v: usize, out: &mut TileBlock<'_>);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, B>, v: usize, out: &mut TileBlock<'_>);
 }
 
 /// Unpacks a range of a panel's blocks to the tile's beginning, and prefetches the same share of the next panel.
@@ -85,32 +92,33 @@ impl<U: Unpack<B>, const B: usize> Op for UnpackBlocks<'_, U, B> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let per_block = U::BLOCK / U::Class::VALUES;
-        let mut shape = U::Class::SHAPE;
-        shape.codes *= per_block;
-        shape.floats *= per_block;
         let first = self.blocks.start;
         for b in self.blocks {
-            let rows = self.panel.blocks::<B>(b);
+            let rows = self.panel.blocks::<B>(0, PANEL, b);
             for line in 0..(PANEL * B).div_ceil(64) {
-                prefetch(self.panel.following(b * PANEL * B + line * 64));
+                prefetch(self.panel.address(PANEL * self.panel.row_bytes() + b * PANEL * B + line * 64));
             }
-            let mut out = self.tile.block(shape, b - first);
+            let mut out = self.tile.block(U::SHAPE, b - first);
             for v in 0..PANEL / S::LANES {
-                U::unpack(s, &rows, v, &mut out);
+                U::unpack(s, rows, v, &mut out);
             }
         }
     }
 }
 
-/// Sixteen bytes of each row as 32 nibbles: `put` gets lines 0..4 with the low ones and 4..8 with the high ones.
+/// Sixteen bytes of each row as 32 nibbles: four vectors of the low ones, then four of the high ones.
+///
+/// Like all of these it returns an array, and callers loop over indices: closures and iterators are not always inlined
+/// into code for another instruction set, and one that is not costs a factor of ten.
 #[inline(always)]
-fn nibbles<S: Simd>(s: S, quads: [S::I; 4], mut put: impl FnMut(usize, S::I)) {
+fn nibbles<S: Simd>(s: S, quads: [S::I; 4]) -> [S::I; 8] {
     let mask = s.splat(0x0F0F_0F0F);
-    for (j, q) in quads.into_iter().enumerate() {
-        put(j, s.and(q, mask));
-        put(4 + j, s.and(s.shr(q, 4), mask));
+    let mut out = [mask; 8];
+    for j in 0..4 {
+        out[j] = s.and(quads[j], mask);
+        out[4 + j] = s.and(s.shr(quads[j], 4), mask);
     }
+    out
 }
 
 /// Shifts lanes so that bit `from` of each byte becomes bit `to`; the other bits are the caller's to mask.
@@ -160,50 +168,109 @@ fn pair<S: Simd>(s: S, low: S::I, high: S::I) -> S::I {
 
 /// Signed scales of four groups a vector, and the corrections for codes of which `zero` means zero.
 #[inline(always)]
-fn signed_scales<S: Simd>(s: S, vectors: &[S::I], zero: i32, v: usize, out: &mut TileBlock<'_>) {
+fn signed_scales<S: Simd>(s: S, vectors: &[S::I; 4], zero: i32, v: usize, out: &mut TileBlock<'_>) {
+    let mut scales = [s.splat(0); 16];
+    for g in 0..16 {
+        scales[g] = signed_byte(s, vectors[g / 4], g as u32 % 4);
+    }
+    lane_scales(s, &scales, zero, v, out);
+}
+
+/// The same for scales that have a lane to themselves.
+#[inline(always)]
+fn lane_scales<S: Simd, const N: usize>(
+    s: S,
+    scales: &[S::I; N],
+    zero: i32,
+    v: usize,
+    out: &mut TileBlock<'_>,
+) {
     let zero = s.splat(-zero);
-    for (i, &x) in vectors.iter().enumerate() {
-        for j in 0..2 {
-            let low = signed_byte(s, x, 2 * j as u32);
-            let high = signed_byte(s, x, 2 * j as u32 + 1);
-            s.store(&mut out.scales[4 * i + 2 * j], v, pair(s, low, low));
-            s.store(&mut out.scales[4 * i + 2 * j + 1], v, pair(s, high, high));
-            s.store(&mut out.pairs[2 * i + j], v, pair(s, s.mul(low, zero), s.mul(high, zero)));
-        }
+    for g in 0..N {
+        s.store(&mut out.scales[g], v, pair(s, scales[g], scales[g]));
+    }
+    for p in 0..N / 2 {
+        let correction = pair(s, s.mul(scales[2 * p], zero), s.mul(scales[2 * p + 1], zero));
+        s.store(&mut out.pairs[p], v, correction);
     }
 }
 
-/// Scale one for every group, and the corrections for codes of which `zero` means zero.
+/// Scale one for every group of 32, and the corrections for codes of which `zero` means zero.
 #[inline(always)]
 fn unit_scales<S: Simd>(s: S, zero: i32, v: usize, out: &mut TileBlock<'_>) {
-    let (one, zero) = (s.splat(1), s.splat(-zero));
-    for line in out.scales.iter_mut() {
-        s.store(line, v, pair(s, one, one));
+    lane_scales(s, &[s.splat(1); 8], zero, v, out);
+}
+
+/// `2·x + 1`.
+#[inline(always)]
+fn odd<S: Simd>(s: S, x: S::I) -> S::I {
+    s.add(s.add(x, x), s.splat(1))
+}
+
+/// Eight nibbles of each of two vectors, low ones first, as scales `2·n + 1`.
+#[inline(always)]
+fn odd_nibbles<S: Simd>(s: S, packed: [S::I; 2]) -> [S::I; 16] {
+    let mut out = [s.splat(0); 16];
+    for g in 0..16 {
+        out[g] = odd(s, s.and(s.shr(packed[g / 8], 4 * (g as u32 % 8)), s.splat(15)));
     }
-    for line in out.pairs.iter_mut() {
-        s.store(line, v, pair(s, zero, zero));
+    out
+}
+
+/// The lowest four times seven bits of a lane, each in a byte.
+#[inline(always)]
+fn four_sevens<S: Simd>(s: S, word: S::I) -> S::I {
+    let low = s.or(s.and(word, s.splat(0x7F)), s.and(s.shl(word, 1), s.splat(0x7F00)));
+    let high = s.or(s.and(s.shl(word, 2), s.splat(0x7F_0000)), s.and(s.shl(word, 3), s.splat(0x7F00_0000)));
+    s.or(low, high)
+}
+
+/// Seven signs a byte, to which the eighth is added that makes the number of set bits even.
+#[inline(always)]
+fn even_signs<S: Simd>(s: S, sevens: S::I) -> S::I {
+    let folded = s.xor(sevens, s.and(s.shr(sevens, 4), s.splat(0x0F0F_0F0F)));
+    let folded = s.xor(folded, s.and(s.shr(folded, 2), s.splat(0x0303_0303)));
+    let folded = s.xor(folded, s.and(s.shr(folded, 1), s.splat(0x0101_0101)));
+    s.or(sevens, s.shl(s.and(folded, s.splat(0x0101_0101)), 7))
+}
+
+/// 32 magnitudes, at most `zero`, with the signs of four bytes (a set bit means negative), as codes offset by `zero`.
+#[inline(always)]
+fn signed<S: Simd>(s: S, x: [S::I; 8], signs: S::I, zero: i32, out: &mut [Line], v: usize) {
+    // In a byte copied to all four places, these pick bits 0 to 3, or 4 to 7.
+    let (low_bits, high_bits) = (s.splat(0x0804_0201), s.splat(0x8040_2010_u32 as i32));
+    let zero = s.splat(zero * 0x0101_0101);
+    let bytes = [
+        s.spread_byte::<0>(signs),
+        s.spread_byte::<1>(signs),
+        s.spread_byte::<2>(signs),
+        s.spread_byte::<3>(signs),
+    ];
+    for i in 0..8 {
+        let bits = if i % 2 == 0 { low_bits } else { high_bits };
+        let negative = s.eq_bytes(s.and(bytes[i / 2], bits), bits);
+        // No byte carries or borrows: 0 ≤ zero − x and zero + x ≤ 255.
+        let twice = s.and(negative, s.add(x[i], x[i]));
+        s.store(&mut out[i], v, s.sub(s.add(zero, x[i]), twice));
     }
 }
 
-/// 64 bytes of each row from `offset` as 256 crumbs: value `128·h + 32·c + l` in bits `2·c..` of byte `32·h + l`.
-/// `put` gets the index of each line and its crumbs.
+/// Sixteen bytes of each row as 64 crumbs: vector `4·c + j` holds bits `2·c..` of the bytes of `quads[j]`.
 #[inline(always)]
-fn crumbs<S: Simd, const B: usize>(
-    s: S,
-    rows: &[&[u8; B]; PANEL],
-    v: usize,
-    offset: usize,
-    mut put: impl FnMut(usize, S::I),
-) {
+fn crumbs<S: Simd>(s: S, quads: [S::I; 4]) -> [S::I; 16] {
     let mask = s.splat(0x0303_0303);
-    for part in 0..4 {
-        let (h, i) = (part / 2, part % 2);
-        for (j, q) in s.quads(rows, v, offset + 32 * h + 16 * i).into_iter().enumerate() {
-            for c in 0..4 {
-                put(32 * h + 8 * c + 4 * i + j, s.and(s.shr(q, 2 * c as u32), mask));
-            }
-        }
+    let mut out = [mask; 16];
+    for i in 0..16 {
+        out[i] = s.and(s.shr(quads[i % 4], 2 * (i as u32 / 4)), mask);
     }
+    out
+}
+
+/// The line of vector `i` of [`crumbs`] of the `part`-th sixteen bytes, where value `128·h + 32·c + l` lies in bits
+/// `2·c..` of byte `32·h + l`.
+#[inline(always)]
+fn crumb_line(part: usize, i: usize) -> usize {
+    32 * (part / 2) + 8 * (i / 4) + 4 * (part % 2) + i % 4
 }
 
 /// A codebook of signed bytes, offset by `zero`.

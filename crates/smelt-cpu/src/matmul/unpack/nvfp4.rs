@@ -3,9 +3,9 @@
 
 use super::mxfp4::LEVELS;
 use super::{Unpack, byte};
-use crate::isa::Simd;
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Floats};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Nvfp4;
 
@@ -17,7 +17,7 @@ impl Unpack<36> for Nvfp4 {
     const BLOCK: usize = 64;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 36]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 36>, v: usize, out: &mut TileBlock<'_>) {
         let scales = s.dwords(rows, v, 0);
         let seven = s.splat(0x7F7F_7F7F);
         // 0x7f means zero; the same with the ignored top bit set is a number.
@@ -29,7 +29,9 @@ impl Unpack<36> for Nvfp4 {
             s.store_f(&mut out.d[g], v, s.mul_f(s.with_bits(bits), s.splat_f(HALF_SCALE)));
         }
         for half in 0..2 {
-            for (j, q) in s.quads(rows, v, 4 + 16 * half).into_iter().enumerate() {
+            let quads = s.quads(rows, v, 4 + 16 * half);
+            for j in 0..4 {
+                let q = quads[j];
                 let line = 8 * half + 4 * (j / 2) + j % 2;
                 s.store(&mut out.codes[line], v, s.lookup(&LEVELS, s.and(q, nibble)));
                 s.store(&mut out.codes[line + 2], v, s.lookup(&LEVELS, s.and(s.shr(q, 4), nibble)));

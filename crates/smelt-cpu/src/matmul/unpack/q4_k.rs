@@ -3,9 +3,9 @@
 //! Bytes 32·c.. of the nibbles hold group 2·c in their low halves and group 2·c + 1 in the high ones.
 
 use super::{Unpack, byte, nibbles, pair};
-use crate::isa::Simd;
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_4, Scaled};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q4K;
 
@@ -14,14 +14,15 @@ impl Unpack<144> for Q4K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 144]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 144>, v: usize, out: &mut TileBlock<'_>) {
         scales_and_minima(s, s.quads(rows, v, 0), v, out);
         for c in 0..4 {
             for half in 0..2 {
                 let codes = &mut out.codes[16 * c + 4 * half..];
-                nibbles(s, s.quads(rows, v, 16 + 32 * c + 16 * half), |line, q| {
-                    s.store(&mut codes[8 * (line / 4) + line % 4], v, q);
-                });
+                let q = nibbles(s, s.quads(rows, v, 16 + 32 * c + 16 * half));
+                for line in 0..8 {
+                    s.store(&mut codes[8 * (line / 4) + line % 4], v, q[line]);
+                }
             }
         }
     }

@@ -1,9 +1,9 @@
 //! `Q5_0`: f16 scale, 32 fifth bits, 16 bytes of nibbles (low: values 0..16, high: 16..32), zero at 16.
 
 use super::{Unpack, nibbles_with_fifth_bit};
-use crate::isa::Simd;
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Floats};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q5_0;
 
@@ -12,7 +12,7 @@ impl Unpack<22> for Q5_0 {
     const BLOCK: usize = 32;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 22]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 22>, v: usize, out: &mut TileBlock<'_>) {
         s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
         nibbles_with_fifth_bit(s, s.quads(rows, v, 6), s.dwords(rows, v, 2), out.codes, v);
     }

@@ -5,9 +5,9 @@
 
 use super::q4_k::scales_and_minima;
 use super::{Unpack, move_bit};
-use crate::isa::Simd;
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q5K;
 
@@ -16,7 +16,7 @@ impl Unpack<176> for Q5K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 176]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 176>, v: usize, out: &mut TileBlock<'_>) {
         scales_and_minima(s, s.quads(rows, v, 0), v, out);
         let (nibble, fifth) = (s.splat(0x0F0F_0F0F), s.splat(0x1010_1010));
         for i in 0..2 {

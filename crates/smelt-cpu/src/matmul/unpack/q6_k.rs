@@ -4,9 +4,9 @@
 //! `l[32·(q mod 2) + i]` (the high one for `q ≥ 2`) and bits `2·q..` of `h[i]`.
 
 use super::{Unpack, signed_scales};
-use crate::isa::{Line, Simd};
+use crate::isa::{Line, Rows, Simd};
 use crate::matmul::class::{BITS_6, Scaled};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q6K;
 
@@ -15,7 +15,7 @@ impl Unpack<210> for Q6K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 210]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 210>, v: usize, out: &mut TileBlock<'_>) {
         s.store_f(&mut out.d[0], v, s.f16s(rows, v, 208));
         signed_scales(s, &s.quads(rows, v, 192), 32, v, out);
         for half in 0..2 {

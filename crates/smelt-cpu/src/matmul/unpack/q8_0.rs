@@ -1,9 +1,9 @@
 //! `Q8_0`: f16 scale, 32 signed bytes; the tile holds them offset by 128.
 
 use super::Unpack;
-use crate::isa::Simd;
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_8, Floats};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q8_0;
 
@@ -12,12 +12,13 @@ impl Unpack<34> for Q8_0 {
     const BLOCK: usize = 32;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 34]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 34>, v: usize, out: &mut TileBlock<'_>) {
         s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
         let offset = s.splat(0x8080_8080_u32 as i32);
         for half in 0..2 {
-            for (j, q) in s.quads(rows, v, 2 + 16 * half).into_iter().enumerate() {
-                s.store(&mut out.codes[4 * half + j], v, s.xor(q, offset));
+            let q = s.quads(rows, v, 2 + 16 * half);
+            for j in 0..4 {
+                s.store(&mut out.codes[4 * half + j], v, s.xor(q[j], offset));
             }
         }
     }

@@ -1,9 +1,9 @@
 //! `Q8_K`: f32 scale, 256 signed bytes (the tile holds them offset by 128), and sums that are not read.
 
 use super::{Unpack, unit_scales};
-use crate::isa::Simd;
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_8, Scaled};
-use crate::matmul::tile::{PANEL, TileBlock};
+use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q8K;
 
@@ -12,13 +12,14 @@ impl Unpack<292> for Q8K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: &[&[u8; 292]; PANEL], v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 292>, v: usize, out: &mut TileBlock<'_>) {
         s.store(&mut out.d[0], v, s.dwords(rows, v, 0));
         unit_scales(s, 128, v, out);
         let offset = s.splat(0x8080_8080_u32 as i32);
         for i in 0..16 {
-            for (j, q) in s.quads(rows, v, 4 + 16 * i).into_iter().enumerate() {
-                s.store(&mut out.codes[4 * i + j], v, s.xor(q, offset));
+            let q = s.quads(rows, v, 4 + 16 * i);
+            for j in 0..4 {
+                s.store(&mut out.codes[4 * i + j], v, s.xor(q[j], offset));
             }
         }
     }

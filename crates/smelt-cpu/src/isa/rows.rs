@@ -1,0 +1,58 @@
+//! One block of each of some rows, as unpackers see it.
+
+use core::marker::PhantomData;
+
+/// Blocks of `B` bytes in `count` rows that lie at equal distances. It is an address and a distance, because an address
+/// for each row would not fit the registers and be written to memory for every block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a, const B: usize> {
+    first: *const u8,
+    stride: usize,
+    count: usize,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a, const B: usize> Rows<'a, B> {
+    /// The blocks that begin at `offset` in `count` rows of `stride` bytes.
+    ///
+    /// # Panics
+    /// If the last block ends behind `bytes`.
+    #[inline(always)]
+    pub(crate) fn new(bytes: &'a [u8], stride: usize, offset: usize, count: usize) -> Self {
+        assert!(count > 0 && (count - 1) * stride + offset + B <= bytes.len());
+        Self { first: bytes[offset..].as_ptr(), stride, count, bytes: PhantomData }
+    }
+
+    /// Whole rows.
+    #[inline(always)]
+    #[cfg(test)]
+    pub(crate) fn of(rows: &'a [[u8; B]; 16]) -> Self {
+        Self { first: rows.as_ptr().cast(), stride: B, count: 16, bytes: PhantomData }
+    }
+
+    /// Row `r`'s block.
+    #[inline(always)]
+    pub(crate) fn row(&self, r: usize) -> &'a [u8; B] {
+        assert!(r < self.count);
+        // SAFETY: `new` asserts that the last row ends inside the bytes that `self` borrows.
+        unsafe { &*self.first.add(r * self.stride).cast::<[u8; B]>() }
+    }
+
+    /// Sixteen bytes of row `r`.
+    #[inline(always)]
+    pub(crate) fn quad(&self, r: usize, offset: usize) -> &'a [u8; 16] {
+        self.row(r)[offset..].first_chunk().expect("16 bytes inside a block")
+    }
+
+    /// Four bytes of row `r`.
+    #[inline(always)]
+    pub(crate) fn dword(&self, r: usize, offset: usize) -> i32 {
+        i32::from_le_bytes(*self.row(r)[offset..].first_chunk().expect("4 bytes inside a block"))
+    }
+
+    /// Two bytes of row `r`.
+    #[inline(always)]
+    pub(crate) fn word(&self, r: usize, offset: usize) -> i16 {
+        i16::from_le_bytes(*self.row(r)[offset..].first_chunk().expect("2 bytes inside a block"))
+    }
+}
