@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::isa::{Isa, IsaChoice};
 use crate::matmul::{self, Kernel, QuantizedActs};
 use crate::memory::{Buffer, Slots, View};
+use crate::peak::{self, Peaks};
 use crate::plan::{KINDS, RowOp, RowStage, Stage, compile, kind_index};
 use crate::pool::Pool;
 use crate::rope::RopeTables;
@@ -116,6 +117,13 @@ impl Cpu {
     /// If there is no memory for the buffer.
     pub fn measure_bandwidth(&self) -> Result<f64, Error> {
         bandwidth::measure(&self.pool)
+    }
+
+    /// How fast the threads multiply and add with everything in registers, in the instruction set in use. Takes a few
+    /// tenths of a second.
+    #[must_use]
+    pub fn measure_peaks(&self) -> Peaks {
+        peak::measure(&self.pool, self.isa)
     }
 }
 
