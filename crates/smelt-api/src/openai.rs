@@ -35,7 +35,7 @@ static BOTH: &[Param] = &[
     param("prompt_cache_retention", Any, Harmless, "the cache keeps what there is room for"),
     param("service_tier", Any, Only(&["\"auto\"", "\"default\""]), "there is one tier"),
     param("store", Any, Only(&["false"]), "nothing is stored"),
-    param("priority", Any, Only(&["0"]), "requests are served in the order of their arrival"),
+    param("priority", Integer(-1000, 1000), Yes, "lower goes first; 0 is usual"),
     param("response_format", Any, Only(&[r#"{"type":"text"}"#]), NO_STRUCTURE),
 ];
 
@@ -110,6 +110,8 @@ pub struct Common {
     pub model: Option<String>,
     /// How many answers.
     pub n: usize,
+    /// Lower goes first.
+    pub priority: i32,
     /// How to answer; `None` for in one piece.
     pub stream: Option<StreamOptions>,
     /// How tokens are chosen.
@@ -147,6 +149,7 @@ impl Common {
         Ok(Self {
             model: fields.text("model"),
             n: fields.count("n").unwrap_or(1),
+            priority: fields.integer("priority").and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
             stream: fields.bool("stream").unwrap_or(false).then(|| options.unwrap_or_default()),
             sampling: Sampling::read(fields)?,
             limits: Limits::read(fields, &MAX_TOKENS, "stop")?,
@@ -232,12 +235,6 @@ impl CompletionRequest {
         let mut fields = Fields::parse(body, COMPLETION_PARAMS)?;
         let prompts = prompts(fields.take("prompt").unwrap_or_default())?;
         let (logprobs, echo) = (fields.count("logprobs"), fields.bool("echo").unwrap_or(false));
-        if echo && logprobs.is_some() {
-            return Err(ApiError::unsupported(
-                "echo",
-                "only the answer has logprobs; leave out one of the two",
-            ));
-        }
         let mut common = Common::read(&mut fields)?;
         // OpenAI's own default for completions.
         common.limits.max_tokens = common.limits.max_tokens.or((!fields.unlimited()).then_some(16));
@@ -501,10 +498,10 @@ pub struct TextChoice {
 pub struct TextLogprobs {
     /// Their texts; bytes that are no UTF-8 are written as `bytes:\x..`.
     pub tokens: Vec<String>,
-    /// The logarithms of their probabilities.
-    pub token_logprobs: Vec<f32>,
+    /// The logarithms of their probabilities; null for the first token of a prompt, which nothing precedes.
+    pub token_logprobs: Vec<Option<f32>>,
     /// The likeliest in each place.
-    pub top_logprobs: Vec<Map<String, Value>>,
+    pub top_logprobs: Vec<Option<Map<String, Value>>>,
     /// Where each begins in the text, in characters.
     pub text_offset: Vec<usize>,
 }
