@@ -183,10 +183,6 @@ impl Backend for Cpu {
         out.copy_from_slice(&prepared.buffers[prepared.program.output.index()].as_slice()[..out.len()]);
         Ok(())
     }
-
-    fn weight_bytes_per_token(&self) -> u64 {
-        self.prepared.as_ref().map_or(0, |p| p.program.weight_bytes_per_token())
-    }
 }
 
 fn nothing_prepared() -> Error {

@@ -106,8 +106,8 @@ impl Runner {
     ) -> Result<Self, Error> {
         let vocab_size = model.spec.vocab_size;
         let kv_bytes_per_token = model.program.caches.iter().map(|c| c.bytes_per_token()).sum();
+        let weight_bytes_per_token = model.program.weight_bytes_per_token();
         device.backend().prepare(model.program, model.weights)?;
-        let weight_bytes_per_token = device.backend().weight_bytes_per_token();
         Ok(Self {
             device,
             checkpoint,

@@ -67,6 +67,14 @@ impl<'a> OutView<'a> {
         Self { start: out.as_mut_ptr(), len: out.len(), stride, owner: PhantomData }
     }
 
+    /// A view of `len` floats from `start` on, for threads that share a buffer: no `&mut` may span what others write.
+    ///
+    /// # Safety
+    /// The floats stay allocated and initialised for the view's lifetime.
+    pub(crate) unsafe fn from_raw(start: *mut f32, len: usize, stride: usize) -> Self {
+        Self { start, len, stride, owner: PhantomData }
+    }
+
     /// Writes the values of rows `first..` of token row `t`.
     ///
     /// # Safety
