@@ -23,7 +23,9 @@ pub use error::Error;
 pub use op::{
     Activation, Attention, ExpertGate, Experts, Gating, Moe, OP_NAMES, Op, Projection, Rope, RopeStyle,
 };
-pub use program::{Buffer, BufferSpec, KvCache, KvFormat, KvSpec, Program, RopeTable, Weight, WeightSpec};
+pub use program::{
+    Buffer, BufferSpec, KvCache, KvFormat, KvFormats, KvSpec, Program, RopeTable, Weight, WeightSpec,
+};
 pub use reference::Reference;
 pub use step::{PAGE_TOKENS, SequenceInput, StepInputs, StepLimits};
 pub use weight::WeightBytes;
@@ -70,4 +72,7 @@ pub trait Backend: Send {
     /// # Errors
     /// If the device failed.
     fn read_output(&mut self, out: &mut [f32]) -> Result<(), Error>;
+
+    /// Bytes of weights that one decoded token reads, for roofline reports.
+    fn weight_bytes_per_token(&self) -> u64;
 }

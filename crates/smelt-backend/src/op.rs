@@ -66,6 +66,8 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// Row at position `p` sees positions `> p − window`.
     pub window: Option<usize>,
+    /// `[n_heads]`, F32: one more score per head in the softmax, whose weight goes to no value (gpt-oss).
+    pub sinks: Option<Weight>,
 }
 
 /// How router logits become weights of experts.
@@ -321,6 +323,9 @@ impl Checker<'_> {
         self.same("q", self.width(x.q)?, x.n_heads * c.k_head_dim)?;
         self.same("out", self.width(x.out)?, x.n_heads * c.v_head_dim)?;
         self.distinct(x.q, x.out)?;
+        if let Some(sinks) = x.sinks {
+            self.same("sinks and n_heads", self.vector(sinks)?, x.n_heads)?;
+        }
         if x.window == Some(0) {
             return Err("a window of 0 sees nothing".into());
         }

@@ -67,7 +67,8 @@ impl WeightSpec {
     }
 }
 
-/// How keys or values are held.
+/// How keys or values are held. Blocks run along a head's values, one token's at a time; the last block of a head that
+/// is no whole number of them is filled up with zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KvFormat {
     /// Half precision.
@@ -75,16 +76,59 @@ pub enum KvFormat {
     F16,
     /// Single precision.
     F32,
+    /// Bytes under a half-precision scale per 32 values.
+    Q8_0,
+    /// Four bits under a half-precision scale per 32 values.
+    Q4_0,
 }
 
 impl KvFormat {
-    /// Bytes of one value.
+    /// Every format, the most precise first.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Q8_0, Self::Q4_0];
+
+    /// The block format, whose scalar code says what is kept of a value.
     #[must_use]
-    pub fn bytes(self) -> usize {
+    pub fn blocks(self) -> &'static Format {
         match self {
-            Self::F16 => 2,
-            Self::F32 => 4,
+            Self::F16 => &smelt_quant::formats::f16::F16,
+            Self::F32 => &smelt_quant::formats::f32::F32,
+            Self::Q8_0 => &smelt_quant::formats::q8_0::Q8_0,
+            Self::Q4_0 => &smelt_quant::formats::q4_0::Q4_0,
         }
+    }
+
+    /// Its name, as settings spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+            Self::Q8_0 => "q8_0",
+            Self::Q4_0 => "q4_0",
+        }
+    }
+
+    /// Bytes of a head of `dim` values.
+    #[must_use]
+    pub fn head_bytes(self, dim: usize) -> usize {
+        let blocks = self.blocks();
+        dim.div_ceil(blocks.block_len) * blocks.block_bytes
+    }
+}
+
+/// How keys and values are held, each by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KvFormats {
+    /// Format of keys.
+    pub k: KvFormat,
+    /// Format of values.
+    pub v: KvFormat,
+}
+
+impl From<KvFormat> for KvFormats {
+    /// One format for both.
+    fn from(format: KvFormat) -> Self {
+        Self { k: format, v: format }
     }
 }
 
@@ -97,15 +141,16 @@ pub struct KvSpec {
     pub k_head_dim: usize,
     /// Values per value head.
     pub v_head_dim: usize,
-    /// Format of keys and values.
-    pub format: KvFormat,
+    /// Formats of keys and values.
+    pub formats: KvFormats,
 }
 
 impl KvSpec {
     /// Bytes that one token takes.
     #[must_use]
     pub fn bytes_per_token(&self) -> usize {
-        self.n_kv_heads * (self.k_head_dim + self.v_head_dim) * self.format.bytes()
+        let k = self.formats.k.head_bytes(self.k_head_dim);
+        self.n_kv_heads * (k + self.formats.v.head_bytes(self.v_head_dim))
     }
 }
 

@@ -43,7 +43,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(commands::spell_out(std::env::args_os())) {
         Ok(cli) => cli,
         // Help and version come this way too; clap knows which stream and which code (0 or 2) each has.
         Err(error) => {

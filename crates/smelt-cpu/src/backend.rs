@@ -5,7 +5,6 @@ use crate::cache::Cache;
 use crate::isa::{Isa, IsaChoice};
 use crate::matmul::{self, Kernel, QuantizedActs};
 use crate::memory::{Buffer, Slots, View};
-use crate::peak::{self, Peaks};
 use crate::plan::{KINDS, RowOp, RowStage, Stage, compile, kind_index};
 use crate::pool::Pool;
 use crate::rope::RopeTables;
@@ -118,13 +117,6 @@ impl Cpu {
     pub fn measure_bandwidth(&self) -> Result<f64, Error> {
         bandwidth::measure(&self.pool)
     }
-
-    /// How fast the threads multiply and add with everything in registers, in the instruction set in use. Takes a few
-    /// tenths of a second.
-    #[must_use]
-    pub fn measure_peaks(&self) -> Peaks {
-        peak::measure(&self.pool, self.isa)
-    }
 }
 
 impl Backend for Cpu {
@@ -150,9 +142,9 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn copy_page(&mut self, from: u32, to: u32, tokens: usize) {
+    fn copy_page(&mut self, from: u32, to: u32, _: usize) {
         let caches = self.prepared.iter_mut().flat_map(|p| &mut p.caches);
-        caches.for_each(|cache| cache.copy(from, to, tokens));
+        caches.for_each(|cache| cache.copy(from, to));
     }
 
     fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
@@ -183,6 +175,10 @@ impl Backend for Cpu {
         out.copy_from_slice(&prepared.buffers[prepared.program.output.index()].as_slice()[..out.len()]);
         Ok(())
     }
+
+    fn weight_bytes_per_token(&self) -> u64 {
+        self.prepared.as_ref().map_or(0, |p| p.program.weight_bytes_per_token())
+    }
 }
 
 fn nothing_prepared() -> Error {
@@ -206,6 +202,7 @@ impl Prepared {
                 Op::MatMul { projections, .. } => {
                     projections.iter().filter_map(|p| p.bias).for_each(&mut constant)
                 }
+                Op::Attention(x) => x.sinks.into_iter().for_each(&mut constant),
                 Op::Rope(x) => ropes.add(x.table.index(), x.magnitude),
                 _ => {}
             }
@@ -283,6 +280,7 @@ impl Prepared {
                     pool,
                     vectors,
                     inputs,
+                    sinks: x.sinks.map(|weight| &self.constants[weight.index()][..]),
                     tiles: &self.tiles,
                     scratch: &self.attention_scratch,
                     partials: &mut self.partials,

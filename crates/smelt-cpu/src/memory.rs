@@ -1,6 +1,5 @@
 //! Aligned buffers, and views through which the threads of a region write to different parts of one.
 
-use crate::matmul::OutView;
 use smelt_backend::Error;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
@@ -10,7 +9,10 @@ use std::ptr::NonNull;
 /// The types that a [`Buffer`] may hold: plain values of which all-zero bytes are one.
 pub(crate) trait Plain: Copy + Send + Sync + 'static {}
 impl Plain for f32 {}
+impl Plain for u8 {}
+impl Plain for i8 {}
 impl Plain for u16 {}
+impl<const N: usize> Plain for [u16; N] {}
 impl Plain for u64 {}
 
 /// Zeroed memory, aligned to cache lines. Large ones cost nothing until they are touched.
@@ -127,15 +129,13 @@ impl View {
         Self { data: buffer.share(), width }
     }
 
-    /// Rows `rows`, for matmuls to write.
+    /// All values of the first `rows` rows.
     ///
     /// # Safety
-    /// The buffer lives as long as the view is used.
-    pub(crate) unsafe fn out<'a>(self, rows: Range<usize>) -> OutView<'a> {
-        let (start, end) = (rows.start * self.width, rows.end * self.width);
-        assert!(start <= end && end <= self.data.len, "rows {rows:?} of {} values", self.data.len);
-        // SAFETY: inside the buffer, which the caller keeps alive; buffers are initialised when they are made.
-        unsafe { OutView::from_raw(self.data.at(start), end - start, self.width) }
+    /// As [`Shared::slice_mut`].
+    pub(crate) unsafe fn rows_mut<'a>(self, rows: usize) -> &'a mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.data.slice_mut(0..rows * self.width) }
     }
 
     /// One row.

@@ -6,7 +6,6 @@ use crate::vocab::vocab_source;
 use crate::{Error, Sequence, Settings};
 use smelt_backend::StepLimits;
 use smelt_checkpoint::Checkpoint;
-use smelt_cpu::Peaks;
 use smelt_models::Options;
 use smelt_tokenizer::chat::{ChatTemplate, TemplateError, family_for};
 use smelt_tokenizer::{Strictness, Tokenizer};
@@ -74,7 +73,7 @@ impl Engine {
         check(settings)?;
         let checkpoint = Checkpoint::open(path)?;
         let limits = StepLimits { rows: settings.batch, logit_rows: settings.logit_rows };
-        let options = Options { limits, kv_format: settings.kv_format, context: settings.context };
+        let options = Options { limits, kv_formats: settings.kv_formats, context: settings.context };
         let model = smelt_models::load(&checkpoint, &options)?;
         let tokenizer = tokenizer_of(&checkpoint, settings.force)?;
         let (tokens, rows) = (tokenizer.vocab_size(), model.spec.vocab_size);
@@ -163,15 +162,6 @@ impl Engine {
             Device::Cpu(cpu) => Some(cpu.measure_bandwidth()?),
             Device::Reference(_) => None,
         })
-    }
-
-    /// How fast the backend's threads multiply and add when they touch no memory; `None` where the backend has no
-    /// measure.
-    pub fn measure_peaks(&mut self) -> Option<Peaks> {
-        match &self.runner.device {
-            Device::Cpu(cpu) => Some(cpu.measure_peaks()),
-            Device::Reference(_) => None,
-        }
     }
 }
 

@@ -33,6 +33,6 @@ pub use error::Error;
 pub use generate::{Event, Finish, Outcome, Request, Sink};
 pub use runner::Sequence;
 pub use settings::{BackendChoice, Settings};
-pub use smelt_backend::KvFormat;
-pub use smelt_cpu::{Isa, IsaChoice, Peaks};
+pub use smelt_backend::{KvFormat, KvFormats};
+pub use smelt_cpu::{Isa, IsaChoice};
 pub use smelt_tokenizer as tokenizer;

@@ -1,6 +1,6 @@
 //! What the caller decides about a load.
 
-use smelt_backend::KvFormat;
+use smelt_backend::KvFormats;
 use smelt_cpu::IsaChoice;
 
 /// Which backend runs the model.
@@ -25,7 +25,7 @@ pub struct Settings {
     /// Rows per step whose logits are wanted; bounds the logits' memory.
     pub logit_rows: usize,
     /// How keys and values are held.
-    pub kv_format: KvFormat,
+    pub kv_formats: KvFormats,
     /// Threads; `None` for what the container allows.
     pub threads: Option<usize>,
     /// Instruction set; by default the best that the CPU has.
@@ -41,7 +41,7 @@ impl Default for Settings {
             context: None,
             batch: 512,
             logit_rows: 8,
-            kv_format: KvFormat::F16,
+            kv_formats: KvFormats::default(),
             threads: None,
             isa: IsaChoice::Auto,
             force: false,

@@ -13,8 +13,8 @@ use crate::{
 };
 use crate::{MoeSpec, NormPlacement, QkNorm, SharedExpert};
 use smelt_backend::{
-    Activation, Attention, Buffer, ExpertGate, Experts, KvFormat, KvSpec, Moe, Op, Program, Projection, Rope,
-    StepLimits, Weight, WeightBytes,
+    Activation, Attention, Buffer, ExpertGate, Experts, KvFormats, KvSpec, Moe, Op, Program, Projection,
+    Rope, StepLimits, Weight, WeightBytes,
 };
 use smelt_checkpoint::Checkpoint;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ pub struct Options {
     /// The largest step.
     pub limits: StepLimits,
     /// How keys and values are held.
-    pub kv_format: KvFormat,
+    pub kv_formats: KvFormats,
     /// Tokens that a sequence may have; `None` for what the model was trained on.
     pub context: Option<usize>,
 }
@@ -64,7 +64,7 @@ pub fn load(checkpoint: &Checkpoint, options: &Options) -> Result<Model, Error> 
     let spec = (architecture.spec)(&keys, context)?;
     let mut compiler = Compiler {
         spec: &spec,
-        kv_format: options.kv_format,
+        kv_formats: options.kv_formats,
         program: Program { vocab_size: spec.vocab_size, limits: options.limits, ..Program::default() },
         tensors: Tensors::new(checkpoint),
         scratch: HashMap::new(),
@@ -81,7 +81,7 @@ pub fn load(checkpoint: &Checkpoint, options: &Options) -> Result<Model, Error> 
 /// Compiles one spec.
 struct Compiler<'a> {
     spec: &'a ModelSpec,
-    kv_format: KvFormat,
+    kv_formats: KvFormats,
     program: Program,
     tensors: Tensors<'a>,
     /// Buffers are shared by all layers: one per purpose and width.
@@ -215,7 +215,7 @@ impl Compiler<'_> {
             n_kv_heads: a.n_kv_heads,
             k_head_dim: a.head_dim,
             v_head_dim: a.v_head_dim,
-            format: self.kv_format,
+            formats: self.kv_formats,
         });
         self.push(Op::KvWrite { k, v, cache });
         let n_attended = a.n_heads * a.v_head_dim;
@@ -228,6 +228,7 @@ impl Compiler<'_> {
             scale: a.scale,
             softcap: a.softcap,
             window: a.window,
+            sinks: None,
         }));
         self.project(&name("attn_output"), attended, n_attended, "y")
     }

@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::models::Selection;
 use super::table::print;
 use super::{Model, Setup, process, text};
 use crate::workspace;
@@ -18,19 +17,14 @@ struct Evaluation {
 }
 
 /// Evaluates each model with both programs and prints the table.
-pub(super) fn compare(setup: &Setup, selection: &Selection) -> Result<()> {
+pub(super) fn compare(setup: &Setup, models: &[Model]) -> Result<()> {
     let mut rows = Vec::new();
-    for model in selection.models() {
-        let model = &model?;
-        if !model.is_real {
-            // Random weights make any text equally unlikely.
-            continue;
-        }
+    for model in models {
         eprintln!("perplexity: {}", model.name);
         let (ours, theirs) = (smelt(setup, model)?, llama(setup, model)?);
         let difference = (ours / theirs - 1.0) * 100.0;
         rows.push([
-            model.name.clone(),
+            model.name.to_owned(),
             format!("{ours:.4}"),
             format!("{theirs:.4}"),
             format!("{difference:+.3} %"),

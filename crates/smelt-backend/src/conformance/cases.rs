@@ -3,8 +3,8 @@
 use super::build::Setup;
 use super::{Case, Step, Tolerance};
 use crate::{
-    Activation, Attention, ExpertGate, Experts, Gating, KvFormat, KvSpec, Moe, Op, Projection, Rope,
-    RopeStyle,
+    Activation, Attention, ExpertGate, Experts, Gating, KvFormat, KvFormats, KvSpec, Moe, Op, Projection,
+    Rope, RopeStyle,
 };
 use smelt_quant::{FORMATS, Format};
 
@@ -106,33 +106,40 @@ fn rope() -> Vec<Case> {
 
 /// A cache is seen through attention: the window of 1 gives back the value just written.
 fn kv_write() -> Vec<Case> {
-    let of = |(format, k, v): (KvFormat, usize, usize)| {
+    let of = |(formats, k, v): (KvFormats, usize, usize)| {
         let mut s = Setup::new(50, k as u64);
         let (q, key, value) = (s.input(2 * k, 1.0), s.input(2 * k, 1.0), s.input(2 * v, 1.0));
-        let cache = s.program.cache(KvSpec { n_kv_heads: 2, k_head_dim: k, v_head_dim: v, format });
+        let cache = s.program.cache(KvSpec { n_kv_heads: 2, k_head_dim: k, v_head_dim: v, formats });
         let out = s.program.buffer(2 * v);
         s.push(Op::KvWrite { k: key, v: value, cache });
-        let window = Some(1);
-        s.push(Op::Attention(Attention { q, out, cache, n_heads: 2, scale: 1.0, softcap: None, window }));
+        let (softcap, window, sinks) = (None, Some(1), None);
+        s.push(Op::Attention(Attention { q, out, cache, n_heads: 2, scale: 1.0, softcap, window, sinks }));
         s.step(0, 40);
         s.mixed_step(&[(1, 0), (0, 40), (1, 1), (2, 0)]);
         case(
             "kv_write",
-            format_args!("{format:?}, heads of {k} and {v}"),
+            format_args!("{formats:?}, heads of {k} and {v}"),
             s.output(out),
             Tolerance::Largest(1e-6),
         )
     };
-    [(KvFormat::F32, 32, 32), (KvFormat::F16, 64, 64), (KvFormat::F32, 24, 16)].map(of).into()
+    let mut list = Vec::new();
+    for k in KvFormat::ALL {
+        let formats = KvFormat::ALL.map(|v| KvFormats { k, v });
+        list.extend(formats.map(|formats| (formats, 64, 64)));
+        list.extend([(k.into(), 32, 32), (k.into(), 24, 16), (k.into(), 80, 48)]);
+    }
+    list.into_iter().map(of).collect()
 }
 
 struct Shape {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
-    format: KvFormat,
+    formats: KvFormats,
     softcap: Option<f32>,
     window: Option<usize>,
+    sinks: bool,
 }
 
 fn attention_case(x: &Shape, what: &str, steps: impl Fn(&mut Setup)) -> Case {
@@ -140,29 +147,33 @@ fn attention_case(x: &Shape, what: &str, steps: impl Fn(&mut Setup)) -> Case {
     let q = s.input(x.heads * x.head_dim, 1.5);
     let (k, v) = (s.input(x.kv_heads * x.head_dim, 1.5), s.input(x.kv_heads * x.head_dim, 1.0));
     let (n_kv_heads, k_head_dim, v_head_dim) = (x.kv_heads, x.head_dim, x.head_dim);
-    let cache = s.program.cache(KvSpec { n_kv_heads, k_head_dim, v_head_dim, format: x.format });
+    let cache = s.program.cache(KvSpec { n_kv_heads, k_head_dim, v_head_dim, formats: x.formats });
     let out = s.program.buffer(x.heads * x.head_dim);
     s.push(Op::KvWrite { k, v, cache });
     let scale = 1.0 / (x.head_dim as f32).sqrt();
     let (n_heads, softcap, window) = (x.heads, x.softcap, x.window);
-    s.push(Op::Attention(Attention { q, out, cache, n_heads, scale, softcap, window }));
+    let sinks = x.sinks.then(|| s.vector(n_heads, 2.0));
+    s.push(Op::Attention(Attention { q, out, cache, n_heads, scale, softcap, window, sinks }));
     steps(&mut s);
-    let Shape { heads, kv_heads, head_dim, format, softcap, window } = x;
+    let Shape { heads, kv_heads, head_dim, formats, softcap, window, sinks } = x;
     let name = format!(
-        "{what}, {heads}/{kv_heads} heads of {head_dim}, {format:?}, cap {softcap:?}, window {window:?}"
+        "{what}, {heads}/{kv_heads} heads of {head_dim}, {}-{}, cap {softcap:?}, window {window:?}, sinks {sinks}",
+        formats.k.name(),
+        formats.v.name()
     );
     case("attention", name, s.output(out), Tolerance::Largest(1e-4))
 }
 
 fn attention() -> Vec<Case> {
+    let formats = KvFormat::F32.into();
     let base =
-        Shape { heads: 4, kv_heads: 2, head_dim: 64, format: KvFormat::F32, softcap: None, window: None };
+        Shape { heads: 4, kv_heads: 2, head_dim: 64, formats, softcap: None, window: None, sinks: false };
     let shape = |heads, kv_heads, head_dim| Shape { heads, kv_heads, head_dim, ..base };
     let mut list = Vec::new();
     for head_dim in [16, 24, 64, 80, 96, 128, 256] {
         list.push(attention_case(&shape(4, 2, head_dim), "one step", |s| s.step(0, 70)));
     }
-    let f16 = |window, softcap| Shape { format: KvFormat::F16, window, softcap, ..base };
+    let f16 = |window, softcap| Shape { formats: KvFormat::F16.into(), window, softcap, ..base };
     for window in [None, Some(1), Some(8), Some(33), Some(1000)] {
         for softcap in [None, Some(5.0)] {
             list.push(attention_case(&f16(window, softcap), "chunks then decode", |s| {
@@ -183,6 +194,26 @@ fn attention() -> Vec<Case> {
         s.step(2400, 1);
     }));
     list.push(attention_case(&shape(4, 4, 64), "no groups", |s| s.step(0, 3)));
+    for (k, v) in
+        [(KvFormat::Q8_0, KvFormat::Q8_0), (KvFormat::Q4_0, KvFormat::F16), (KvFormat::F16, KvFormat::Q4_0)]
+    {
+        for (head_dim, window) in [(64, Some(40)), (80, None), (256, None)] {
+            let shape = Shape { formats: KvFormats { k, v }, head_dim, window, ..base };
+            list.push(attention_case(&shape, "chunks then decode", |s| {
+                s.step(0, 65);
+                s.step(65, 3);
+                s.step(68, 1);
+            }));
+        }
+    }
+    for window in [None, Some(20)] {
+        let shape = Shape { sinks: true, heads: 14, window, ..base };
+        list.push(attention_case(&shape, "chunks then decode", |s| {
+            s.step(0, 40);
+            s.step(40, 1);
+            s.mixed_step(&[(1, 0), (0, 41)]);
+        }));
+    }
     list
 }
 

@@ -2,20 +2,19 @@
 
 use super::{Reference, dot};
 use crate::{Attention, Buffer, KvFormat, PAGE_TOKENS, StepInputs};
-use half::f16;
 
 impl Reference {
     pub(super) fn kv_write(&mut self, k: Buffer, v: Buffer, cache: usize, inputs: &StepInputs<'_>) {
-        let format = self.program.caches[cache].format;
-        let hold = |x: f32| if format == KvFormat::F16 { f16::from_f32(x).to_f32() } else { x };
+        let spec = self.program.caches[cache];
         for row in 0..inputs.tokens.len() {
             let slot = slot(inputs, row, inputs.positions[row] as usize);
             let (k, v) = (self.row(k, row).to_vec(), self.row(v, row).to_vec());
             let cache = &mut self.caches[cache];
-            for (to, from) in [(&mut cache.k, k), (&mut cache.v, v)] {
-                let width = from.len();
-                for (t, f) in to[slot * width..][..width].iter_mut().zip(from) {
-                    *t = hold(f);
+            for (to, from, format) in [(&mut cache.k, k, spec.formats.k), (&mut cache.v, v, spec.formats.v)] {
+                let (width, head_dim) = (from.len(), from.len() / spec.n_kv_heads);
+                let to = &mut to[slot * width..][..width];
+                for (t, f) in to.chunks_exact_mut(head_dim).zip(from.chunks_exact(head_dim)) {
+                    hold(format, f, t);
                 }
             }
         }
@@ -24,6 +23,7 @@ impl Reference {
     pub(super) fn attention(&mut self, x: &Attention, inputs: &StepInputs<'_>) {
         let spec = self.program.caches[x.cache.index()];
         let per_kv_head = x.n_heads / spec.n_kv_heads;
+        let sinks = x.sinks.map(|weight| self.weight_row(weight, 0, 0));
         for (row, position) in inputs.positions.iter().enumerate() {
             let end = *position as usize + 1;
             let start = x.window.map_or(0, |w| end.saturating_sub(w));
@@ -44,7 +44,7 @@ impl Reference {
                     x.softcap.map_or(s, |cap| cap * (s / cap).tanh())
                 };
                 let scores: Vec<f32> = (start..end).map(score).collect();
-                let weights = softmax(&scores);
+                let weights = softmax(&scores, sinks.as_ref().map(|s| s[head]));
                 let mut sum = vec![0f64; spec.v_head_dim];
                 for (p, weight) in (start..end).zip(&weights) {
                     for (s, v) in sum.iter_mut().zip(value(p)) {
@@ -66,10 +66,22 @@ fn slot(inputs: &StepInputs<'_>, row: usize, position: usize) -> usize {
     pages[position / PAGE_TOKENS] as usize * PAGE_TOKENS + position % PAGE_TOKENS
 }
 
-/// Softmax, summed in f64.
-pub(super) fn softmax(scores: &[f32]) -> Vec<f32> {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+/// What a cache of `format` keeps of a head's values.
+fn hold(format: KvFormat, values: &[f32], kept: &mut [f32]) {
+    let blocks = format.blocks();
+    let quantize = blocks.quantize.expect("formats of caches can be written");
+    let mut padded = values.to_vec();
+    padded.resize(values.len().next_multiple_of(blocks.block_len), 0.0);
+    let mut bytes = vec![0; format.head_bytes(values.len())];
+    quantize(&padded, &mut bytes);
+    (blocks.dequantize)(&bytes, &mut padded);
+    kept.copy_from_slice(&padded[..values.len()]);
+}
+
+/// Softmax, summed in f64; a sink is one more score, whose weight goes to nothing.
+pub(super) fn softmax(scores: &[f32], sink: Option<f32>) -> Vec<f32> {
+    let max = scores.iter().copied().chain(sink).fold(f32::NEG_INFINITY, f32::max);
     let exps: Vec<f64> = scores.iter().map(|s| f64::from(s - max).exp()).collect();
-    let sum: f64 = exps.iter().sum();
+    let sum: f64 = exps.iter().sum::<f64>() + sink.map_or(0.0, |s| f64::from(s - max).exp());
     exps.iter().map(|e| (e / sum) as f32).collect()
 }

@@ -7,7 +7,7 @@ use crate::{Gating, Moe, StepInputs};
 /// The experts of one row with their weights, best first; of equal logits the lower index wins.
 #[must_use]
 pub(super) fn route(logits: &[f32], n_used: usize, gating: Gating, scale: f32) -> Vec<(usize, f32)> {
-    let probabilities = softmax(logits);
+    let probabilities = softmax(logits, None);
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
     order.truncate(n_used);

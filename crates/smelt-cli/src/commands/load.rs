@@ -1,10 +1,12 @@
 //! What the commands that load a model have in common.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use smelt_engine::{BackendChoice, Engine, Isa, IsaChoice, KvFormat, Settings};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use smelt_engine::{BackendChoice, Engine, Isa, IsaChoice, KvFormat, KvFormats, Settings};
 use smelt_store::Reference;
 
 use crate::context::{Context, parse_reference};
@@ -44,8 +46,14 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) batch: u16,
     /// How keys and values are kept [default: f16; f32 for eval]
-    #[arg(long, value_name = "TYPE")]
-    cache_type: Option<CacheType>,
+    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
+    cache_type: Option<KvFormat>,
+    /// How keys are kept, where it isn't as values are (also -ctk)
+    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
+    cache_type_k: Option<KvFormat>,
+    /// How values are kept, where it isn't as keys are (also -ctv)
+    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
+    cache_type_v: Option<KvFormat>,
     /// What computes: integer kernels on the CPU, or the exact and slow reference
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     backend: BackendName,
@@ -57,10 +65,28 @@ pub(crate) struct MachineArgs {
     pub(crate) force: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum CacheType {
-    F16,
-    F32,
+/// Names of cache formats.
+fn cache_type() -> impl TypedValueParser<Value = KvFormat> {
+    PossibleValuesParser::new(KvFormat::ALL.map(KvFormat::name)).map(|name| {
+        let named = KvFormat::ALL.into_iter().find(|format| format.name() == name);
+        named.expect("the parser knows these names only")
+    })
+}
+
+/// llama.cpp's short spellings, of more letters than clap's short flags have, and Smelt's long ones.
+const SHORT: [(&str, &str); 2] = [("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
+
+/// The command line with the short spellings of cache types written out; what follows `--` stays.
+pub(crate) fn spell_out(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words_only = false;
+    let spell = |arg: OsString| {
+        words_only |= arg == "--";
+        match SHORT.iter().find(|(short, _)| !words_only && arg == *short) {
+            Some((_, long)) => (*long).into(),
+            None => arg,
+        }
+    };
+    args.map(spell).collect()
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -77,7 +103,7 @@ enum IsaName {
 }
 
 impl MachineArgs {
-    /// The engine's settings, with a cache of `cache` unless the flag says otherwise.
+    /// The engine's settings, with a cache of `cache` unless flags say otherwise.
     pub(crate) fn settings(&self, context: Option<usize>, cache: KvFormat) -> Settings {
         Settings {
             backend: match self.backend {
@@ -86,10 +112,9 @@ impl MachineArgs {
             },
             context,
             batch: usize::from(self.batch),
-            kv_format: match self.cache_type {
-                None => cache,
-                Some(CacheType::F16) => KvFormat::F16,
-                Some(CacheType::F32) => KvFormat::F32,
+            kv_formats: {
+                let format = |own: Option<KvFormat>| own.or(self.cache_type).unwrap_or(cache);
+                KvFormats { k: format(self.cache_type_k), v: format(self.cache_type_v) }
             },
             threads: self.threads.map(usize::from),
             isa: match self.isa {

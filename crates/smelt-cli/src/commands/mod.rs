@@ -12,6 +12,8 @@ mod run;
 mod show;
 mod tokenize;
 
+pub(crate) use load::spell_out;
+
 use anyhow::Result;
 
 use crate::context::Context;

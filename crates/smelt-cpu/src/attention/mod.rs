@@ -1,16 +1,20 @@
 //! Attention over the paged cache, threaded over rows, KV heads and, where rows are few, parts of the cache.
 
+mod lines;
+mod state;
 mod tile;
 
-use crate::cache::{Cache, Element, Pages, each};
+use crate::cache::Cache;
 use crate::memory::{Slots, View};
 use crate::pool::Pool;
 use crate::wide::{Vectors, Wide, WideOp};
 use smelt_backend::{Attention, PAGE_TOKENS, StepInputs};
+use state::{finish, merge};
 use std::ops::Range;
-use tile::{Attend, Queries, merge};
+use tile::{Attend, Queries};
 
-pub(crate) use tile::{Scratch, State};
+pub(crate) use state::State;
+pub(crate) use tile::Scratch;
 
 /// Pages of a split, the unit in which a long cache is spread over threads: 512 tokens. It is the same whether threads
 /// take splits apart or not, so it is part of the result's definition.
@@ -55,6 +59,8 @@ pub(crate) struct Context<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) vectors: Vectors,
     pub(crate) inputs: &'a StepInputs<'a>,
+    /// `[n_heads]`, if there are any.
+    pub(crate) sinks: Option<&'a [f32]>,
     pub(crate) tiles: &'a [Tile],
     /// One per worker.
     pub(crate) scratch: &'a Slots<Scratch>,
@@ -64,35 +70,33 @@ pub(crate) struct Context<'a> {
 
 /// Runs one attention stage.
 pub(crate) fn attend(x: &Attention, q: View, out: View, cache: &Cache, context: Context<'_>) {
-    let shape = cache.shape();
-    let heads = x.n_heads / shape.kv_heads;
-    let units = context.tiles.len() * shape.kv_heads;
+    let (kv_heads, stride) = (cache.keys.shape().heads, cache.values.shape().stride());
+    let heads = x.n_heads / kv_heads;
+    let units = context.tiles.len() * kv_heads;
     let splits = |tile: &Tile| splits(&queries(x, tile, heads, 0)).len();
     let splits = context.tiles.iter().map(splits).max().unwrap_or(1);
-    let values = units * splits * PAGE_TOKENS * heads * shape.v_stride;
+    let values = units * splits * PAGE_TOKENS * heads * stride;
     let threads = context.pool.threads();
     let apart = threads > 1 && splits > 1 && units < UNITS_PER_THREAD * threads && values <= MAX_PARTIALS;
-    let Context { pool, vectors, inputs, tiles, scratch, partials } = context;
+    let Context { pool, vectors, inputs, sinks, tiles, scratch, partials } = context;
     if apart {
         partials.grow(units * splits);
     }
     let partials = &*partials;
-    each!(cache, pages => {
-        let stage = Stage { x, q, out, pages, heads, vectors, inputs, tiles, scratch };
-        if apart {
-            pool.chunks(units * splits, |worker, task| {
-                // SAFETY: the pool's worker index.
-                let scratch = unsafe { scratch.get(worker) };
-                stage.split(task / splits, task % splits, scratch);
-                // SAFETY: each task runs once, and its slot is its own.
-                std::mem::swap(&mut scratch.total, unsafe { partials.get(task) });
-            });
-            pool.chunks(units, |worker, unit| stage.merge(worker, unit, splits, partials));
-        } else {
-            // Late tiles have the most pages to go over, so they come first.
-            pool.chunks(units, |worker, unit| stage.whole(worker, units - 1 - unit));
-        }
-    });
+    let stage = Stage { x, q, out, cache, heads, vectors, inputs, sinks, tiles, scratch };
+    if apart {
+        pool.chunks(units * splits, |worker, task| {
+            // SAFETY: the pool's worker index.
+            let scratch = unsafe { scratch.get(worker) };
+            stage.split(task / splits, task % splits, scratch);
+            // SAFETY: each task runs once, and its slot is its own.
+            std::mem::swap(&mut scratch.total, unsafe { partials.get(task) });
+        });
+        pool.chunks(units, |worker, unit| stage.merge(worker, unit, splits, partials));
+    } else {
+        // Late tiles have the most pages to go over, so they come first.
+        pool.chunks(units, |worker, unit| stage.whole(worker, units - 1 - unit));
+    }
 }
 
 /// The queries of a tile that share a KV head.
@@ -107,23 +111,24 @@ fn splits(queries: &Queries) -> Range<usize> {
     pages.start / SPLIT_PAGES..(pages.end - 1) / SPLIT_PAGES + 1
 }
 
-struct Stage<'a, E: Element> {
+struct Stage<'a> {
     x: &'a Attention,
     q: View,
     out: View,
-    pages: &'a Pages<E>,
+    cache: &'a Cache,
     /// Query heads per KV head.
     heads: usize,
     vectors: Vectors,
     inputs: &'a StepInputs<'a>,
+    sinks: Option<&'a [f32]>,
     tiles: &'a [Tile],
     scratch: &'a Slots<Scratch>,
 }
 
-impl<E: Element> Stage<'_, E> {
+impl Stage<'_> {
     /// A unit of work is a tile and a KV head.
     fn unit(&self, unit: usize) -> (&Tile, Queries) {
-        let kv_heads = self.pages.shape().kv_heads;
+        let kv_heads = self.cache.keys.shape().heads;
         let tile = &self.tiles[unit / kv_heads];
         (tile, queries(self.x, tile, self.heads, unit % kv_heads))
     }
@@ -133,7 +138,7 @@ impl<E: Element> Stage<'_, E> {
         // SAFETY: the pool's worker index.
         let scratch = unsafe { self.scratch.get(worker) };
         self.over_pages(tile, queries, queries.pages(), scratch);
-        self.write(tile, queries, &scratch.total);
+        self.write(tile, queries, &mut scratch.total);
     }
 
     /// One split of a unit; the result is `scratch.total`.
@@ -146,7 +151,7 @@ impl<E: Element> Stage<'_, E> {
     }
 
     fn over_pages(&self, tile: &Tile, queries: Queries, range: Range<usize>, scratch: &mut Scratch) {
-        let (k_dim, heads) = (self.pages.shape().k_dim, self.heads);
+        let (k_dim, heads) = (self.cache.keys.shape().dim, self.heads);
         scratch.q.clear();
         for row in tile.first_row..tile.first_row + tile.rows {
             // SAFETY: the queries were written by a stage before.
@@ -155,35 +160,35 @@ impl<E: Element> Stage<'_, E> {
             scratch.q.extend(q.iter().map(|q| q * self.x.scale));
         }
         let table = self.inputs.sequences[tile.sequence].pages;
-        self.vectors.run(Attend { pages: self.pages, table, range, queries, scratch });
+        self.vectors.run(Attend { cache: self.cache, table, range, queries, scratch });
     }
 
     fn merge(&self, worker: usize, unit: usize, splits: usize, partials: &Slots<State>) {
         let (tile, queries) = self.unit(unit);
         // SAFETY: the pool's worker index.
         let scratch = unsafe { self.scratch.get(worker) };
-        let v_stride = self.pages.shape().v_stride;
-        scratch.total.clear(queries.rows * queries.heads, v_stride);
+        let (n, stride) = (queries.n(), self.cache.values.shape().stride());
+        scratch.total.clear(n, stride);
         for split in 0..splits {
             // SAFETY: the tasks that wrote are over, and nobody writes in this region.
             let partial = &*unsafe { partials.get(unit * splits + split) };
-            let n = queries.rows * queries.heads;
-            self.vectors.run(Merge { total: &mut scratch.total, split: partial, n, v_stride });
+            self.vectors.run(Merge { total: &mut scratch.total, split: partial, n, stride });
         }
-        self.write(tile, queries, &scratch.total);
+        self.write(tile, queries, &mut scratch.total);
     }
 
     /// Divides by the sums and writes the heads to the output.
-    fn write(&self, tile: &Tile, queries: Queries, total: &State) {
-        let shape = self.pages.shape();
-        for (i, values) in total.out.chunks_exact(shape.v_stride).enumerate() {
-            let head = queries.kv_head * self.heads + i % self.heads;
-            let columns = head * shape.v_dim..(head + 1) * shape.v_dim;
+    fn write(&self, tile: &Tile, queries: Queries, total: &mut State) {
+        let (dim, stride) = (self.cache.values.shape().dim, self.cache.values.shape().stride());
+        let first = queries.kv_head * self.heads;
+        let sinks = self.sinks.map(|sinks| &sinks[first..first + self.heads]);
+        self.vectors.run(Finish { total, sinks, stride });
+        for (i, values) in total.out.chunks_exact(stride).enumerate() {
+            let head = first + i % self.heads;
             // SAFETY: each row and head belongs to one unit.
-            let out = unsafe { self.out.part_mut(tile.first_row + i / self.heads, columns) };
-            for (out, value) in out.iter_mut().zip(values) {
-                *out = value / total.sum[i];
-            }
+            let out =
+                unsafe { self.out.part_mut(tile.first_row + i / self.heads, head * dim..(head + 1) * dim) };
+            out.copy_from_slice(&values[..dim]);
         }
     }
 }
@@ -193,7 +198,7 @@ struct Merge<'a> {
     total: &'a mut State,
     split: &'a State,
     n: usize,
-    v_stride: usize,
+    stride: usize,
 }
 
 impl WideOp for Merge<'_> {
@@ -201,6 +206,22 @@ impl WideOp for Merge<'_> {
 
     #[inline(always)]
     fn run<W: Wide>(self, w: W) {
-        merge(w, self.total, self.split, self.n, self.v_stride);
+        merge(w, self.total, self.split, self.n, self.stride);
+    }
+}
+
+/// [`finish`] as work for [`Vectors::run`].
+struct Finish<'a> {
+    total: &'a mut State,
+    sinks: Option<&'a [f32]>,
+    stride: usize,
+}
+
+impl WideOp for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Wide>(self, w: W) {
+        finish(w, self.total, self.sinks, self.stride);
     }
 }

@@ -6,12 +6,16 @@
 //! other queries share the tile, so results don't depend on batches, chunks of prompts or threads.
 
 use super::SPLIT_PAGES;
-use crate::cache::{Element, PageShape, Pages};
+use super::lines::{Lines, Sums};
+use super::state::{State, merge};
+use crate::cache::{Cache, Format, Pages, each};
 use crate::elementwise::soft_cap;
 use crate::wide::{Wide, WideOp};
 use smelt_backend::PAGE_TOKENS;
+use std::ops::Range;
 
-/// Queries that share each load of keys or values: their 16-lane sums fill AVX2's registers.
+/// Queries that share each load of keys or values: their 16-lane sums fill AVX2's registers. Half as many or fewer take
+/// two vectors side by side, so that enough sums are under way at a time.
 const GROUP: usize = 6;
 
 /// What a thread works in. `n` queries; grown on first use, never shrunk.
@@ -21,31 +25,13 @@ pub(crate) struct Scratch {
     pub(super) q: Vec<f32>,
     /// `[n]`: scores, then weights, of one page.
     p: Vec<[f32; PAGE_TOKENS]>,
+    /// A page's keys and values as f32, where many queries share them.
+    keys: Vec<f32>,
+    values: Vec<f32>,
     /// The split that is under way.
     split: State,
     /// The splits before it.
     pub(super) total: State,
-}
-
-/// Running softmax: `maximum` and `sum` `[n]`, unnormalised output `[n][v_stride]`.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    maximum: Vec<f32>,
-    pub(super) sum: Vec<f32>,
-    pub(super) out: Vec<f32>,
-}
-
-impl State {
-    pub(super) fn clear(&mut self, n: usize, v_stride: usize) {
-        refill(&mut self.maximum, n, f32::NEG_INFINITY);
-        refill(&mut self.sum, n, 0.0);
-        refill(&mut self.out, n * v_stride, 0.0);
-    }
-}
-
-fn refill(v: &mut Vec<f32>, n: usize, value: f32) {
-    v.clear();
-    v.resize(n, value);
 }
 
 /// The queries of a tile: `rows` consecutive rows of a sequence with `heads` heads each, which share a KV head.
@@ -61,17 +47,21 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// The positions of `page` that row `row` sees, counted from the page's first; empty if it sees none.
-    fn visible(&self, row: usize, page: usize) -> (usize, usize) {
+    pub(super) fn n(&self) -> usize {
+        self.rows * self.heads
+    }
+
+    /// The tokens of `page` that row `row` sees; empty if it sees none.
+    fn visible(&self, row: usize, page: usize) -> Range<usize> {
         let end = self.position + row + 1;
         let start = self.window.map_or(0, |w| end.saturating_sub(w));
         let first = page * PAGE_TOKENS;
         let low = start.saturating_sub(first).min(PAGE_TOKENS);
-        (low, end.saturating_sub(first).min(PAGE_TOKENS))
+        low..end.saturating_sub(first).min(PAGE_TOKENS)
     }
 
     /// The pages that some row sees.
-    pub(super) fn pages(&self) -> std::ops::Range<usize> {
+    pub(super) fn pages(&self) -> Range<usize> {
         let start = self.window.map_or(0, |w| (self.position + 1).saturating_sub(w));
         start / PAGE_TOKENS..(self.position + self.rows - 1) / PAGE_TOKENS + 1
     }
@@ -79,33 +69,34 @@ impl Queries {
 
 /// Runs `queries`, whose values are in `scratch.q`, over the pages `range` of a sequence; the result is
 /// `scratch.total`. `table` gives the sequence's pages.
-pub(super) struct Attend<'a, E: Element> {
-    pub(super) pages: &'a Pages<E>,
+pub(super) struct Attend<'a> {
+    pub(super) cache: &'a Cache,
     pub(super) table: &'a [u32],
-    pub(super) range: std::ops::Range<usize>,
+    pub(super) range: Range<usize>,
     pub(super) queries: Queries,
     pub(super) scratch: &'a mut Scratch,
 }
 
-impl<E: Element> WideOp for Attend<'_, E> {
+impl WideOp for Attend<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<W: Wide>(self, w: W) {
-        let Self { pages, table, range, queries, scratch } = self;
-        let shape = pages.shape();
-        let n = queries.rows * queries.heads;
-        scratch.total.clear(n, shape.v_stride);
-        scratch.split.clear(n, shape.v_stride);
+        let Self { cache, table, range, queries, scratch } = self;
+        let (n, stride) = (queries.n(), cache.values.shape().stride());
+        scratch.total.clear(n, stride);
+        scratch.split.clear(n, stride);
         if scratch.p.len() < n {
             scratch.p.resize(n, [0.0; PAGE_TOKENS]);
         }
         for page in range.clone() {
             if page % SPLIT_PAGES == 0 && page != range.start {
-                end_split(w, scratch, n, shape.v_stride);
+                scratch.end_split(w, n, stride);
             }
-            // SAFETY: pages are written by the stage of rows before, and this step's regions are barriers.
-            let values = unsafe { pages.page(table[page]) };
+            let run = Page { index: page, id: table[page], queries, cache, shared: n > GROUP };
+            if run.shared {
+                run.unpack(w, scratch);
+            }
             let mut row = 0;
             while row < queries.rows {
                 let visible = queries.visible(row, page);
@@ -113,196 +104,203 @@ impl<E: Element> WideOp for Attend<'_, E> {
                 while row < queries.rows && queries.visible(row, page) == visible {
                     row += 1;
                 }
-                if visible.0 < visible.1 {
-                    let run = Run { shape, page: values, visible, queries };
-                    run.rows(w, scratch, first * queries.heads..row * queries.heads);
+                if !visible.is_empty() {
+                    run.rows(w, scratch, visible, first * queries.heads..row * queries.heads);
                 }
             }
         }
-        end_split(w, scratch, n, shape.v_stride);
+        scratch.end_split(w, n, stride);
     }
 }
 
-/// Merges the split that is under way into the total, and begins a new one.
-#[inline(always)]
-fn end_split<W: Wide>(w: W, scratch: &mut Scratch, n: usize, v_stride: usize) {
-    merge(w, &mut scratch.total, &scratch.split, n, v_stride);
-    scratch.split.clear(n, v_stride);
-}
-
-/// Merges the `n` queries of `split`, which follow `total`'s, into it.
-#[inline(always)]
-pub(super) fn merge<W: Wide>(w: W, total: &mut State, split: &State, n: usize, v_stride: usize) {
-    for i in 0..n {
-        let out = total.out[i * v_stride..][..v_stride].as_chunks_mut::<16>().0;
-        let add = split.out[i * v_stride..][..v_stride].as_chunks::<16>().0;
-        if split.sum[i] == 0.0 {
-            // No page of the split was visible.
-            continue;
-        }
-        if total.sum[i] == 0.0 {
-            (total.maximum[i], total.sum[i]) = (split.maximum[i], split.sum[i]);
-            out.copy_from_slice(add);
-            continue;
-        }
-        let (old, new) = (total.maximum[i], split.maximum[i]);
-        let maximum = if new > old { new } else { old };
-        let mut factors = [0.0; 16];
-        w.store(w.exp(w.load_part(&[old - maximum, new - maximum])), &mut factors);
-        let (keep, take) = (factors[0], factors[1]);
-        total.maximum[i] = maximum;
-        total.sum[i] = total.sum[i].mul_add(keep, split.sum[i] * take);
-        for (out, add) in out.iter_mut().zip(add) {
-            let taken = w.mul(w.load(add), w.splat(take));
-            w.store(w.fma(w.load(out), w.splat(keep), taken), out);
-        }
+impl Scratch {
+    /// Merges the split that is under way into the total, and begins a new one.
+    #[inline(always)]
+    fn end_split<W: Wide>(&mut self, w: W, n: usize, stride: usize) {
+        merge(w, &mut self.total, &self.split, n, stride);
+        self.split.clear(n, stride);
     }
 }
 
-/// One page for queries that see the same part of it.
-struct Run<'a, E: Element> {
-    shape: PageShape,
-    page: &'a [E],
-    /// First and end.
-    visible: (usize, usize),
+/// A page that the queries of a tile go over.
+struct Page<'a> {
+    /// Its place in the sequence.
+    index: usize,
+    /// Its number in the cache.
+    id: u32,
     queries: Queries,
+    cache: &'a Cache,
+    /// Whether so many queries share it that keys and values are made f32 once, in the scratch.
+    shared: bool,
 }
 
-impl<E: Element> Run<'_, E> {
-    #[inline(always)]
-    fn rows<W: Wide>(&self, w: W, scratch: &mut Scratch, mut queries: std::ops::Range<usize>) {
-        while queries.len() >= GROUP {
-            self.group::<W, GROUP>(w, scratch, queries.start);
-            queries.start += GROUP;
-        }
-        match queries.len() {
-            0 => {}
-            1 => self.group::<W, 1>(w, scratch, queries.start),
-            2 => self.group::<W, 2>(w, scratch, queries.start),
-            3 => self.group::<W, 3>(w, scratch, queries.start),
-            4 => self.group::<W, 4>(w, scratch, queries.start),
-            _ => self.group::<W, 5>(w, scratch, queries.start),
-        }
+impl Page<'_> {
+    fn keys<'a, F: Format>(&self, pages: &'a Pages<F>) -> Lines<'a, F> {
+        // SAFETY: pages are written by the stage of rows before, and regions don't overlap.
+        Lines::keys(unsafe { pages.head(self.id, self.queries.kv_head) })
     }
 
-    /// `M` queries from `first` on.
-    #[inline(always)]
-    fn group<W: Wide, const M: usize>(&self, w: W, scratch: &mut Scratch, first: usize) {
-        self.scores::<W, M>(w, scratch, first);
-        let corrections = self.softmax::<W, M>(w, scratch, first);
-        self.outputs::<W, M>(w, scratch, first, &corrections);
+    fn values<'a, F: Format>(&self, pages: &'a Pages<F>) -> Lines<'a, F> {
+        // SAFETY: as in `keys`.
+        Lines::values(unsafe { pages.head(self.id, self.queries.kv_head) }, pages.shape().stride())
     }
 
-    /// `p[m][token] = q[m] · k[token]`.
+    /// Makes the keys and values that some row sees f32.
     #[inline(always)]
-    fn scores<W: Wide, const M: usize>(&self, w: W, scratch: &mut Scratch, first: usize) {
-        let k_dim = self.shape.k_dim;
-        let keys = &self.page[self.shape.k_start(self.queries.kv_head)..][..self.shape.k_len()];
-        let mut q: [&[f32]; M] = [&[]; M];
-        for m in 0..M {
-            q[m] = &scratch.q[(first + m) * k_dim..][..k_dim];
+    fn unpack<W: Wide>(&self, w: W, scratch: &mut Scratch) {
+        let (last, dim) = (self.queries.rows - 1, self.cache.keys.shape().dim);
+        let tokens = self.queries.visible(0, self.index).start..self.queries.visible(last, self.index).end;
+        each!(&self.cache.keys, pages => self.keys(pages).unpack_keys(w, dim, &mut scratch.keys));
+        let stride = self.cache.values.shape().stride();
+        each!(&self.cache.values, pages => {
+            self.values(pages).unpack_values(w, tokens, stride, &mut scratch.values);
+        });
+    }
+
+    /// The queries in the range, which all see the tokens `visible`.
+    #[inline(always)]
+    fn rows<W: Wide>(&self, w: W, scratch: &mut Scratch, visible: Range<usize>, queries: Range<usize>) {
+        let Scratch { q, p, keys, values, split, .. } = scratch;
+        let (k_dim, stride) = (self.cache.keys.shape().dim, self.cache.values.shape().stride());
+        let scores = Scores { q, k_dim, visible: &visible, softcap: self.queries.softcap };
+        if self.shared {
+            scores.run(w, &Lines::unpacked(keys, k_dim), p, queries.clone());
+        } else {
+            each!(&self.cache.keys, pages => scores.run(w, &self.keys(pages), p, queries.clone()));
         }
-        for half in [0, 16] {
-            if half >= self.visible.1 || half + 16 <= self.visible.0 {
+        split.weigh(w, p, &visible, queries.clone());
+        let outputs = Outputs { p, stride, visible: &visible };
+        if self.shared {
+            outputs.run(w, &Lines::unpacked(values, PAGE_TOKENS), split, queries);
+        } else {
+            each!(&self.cache.values, pages => outputs.run(w, &self.values(pages), split, queries));
+        }
+    }
+}
+
+/// Calls a method for groups of queries: `M` of them and `C` vectors side by side. Fewer sizes than there could be, as
+/// each is compiled for every format.
+macro_rules! groups {
+    ($queries:expr, $first:ident => $self:ident.$method:ident($($argument:expr),*)) => {{
+        let mut queries: Range<usize> = $queries;
+        while !queries.is_empty() {
+            let $first = queries.start;
+            if W::ONE_BY_ONE {
+                $self.$method::<W, F, 1, 1>($($argument),*);
+                queries.start += 1;
                 continue;
             }
-            let sums = product::<W, E, M>(w, q, &keys[half..], PAGE_TOKENS, [w.splat(0.0); M]);
-            for m in 0..M {
-                let mut s = sums[m];
-                if let Some(cap) = self.queries.softcap {
-                    s = soft_cap(w, s, cap);
-                }
-                let out = &mut scratch.p[first + m].as_chunks_mut::<16>().0[half / 16];
-                w.store(s, out);
+            queries.start += match queries.len() {
+                1 => { $self.$method::<W, F, 1, 2>($($argument),*); 1 }
+                2 => { $self.$method::<W, F, 2, 2>($($argument),*); 2 }
+                3 => { $self.$method::<W, F, 3, 2>($($argument),*); 3 }
+                4 | 5 => { $self.$method::<W, F, 4, 1>($($argument),*); 4 }
+                _ => { $self.$method::<W, F, GROUP, 1>($($argument),*); GROUP }
             }
         }
-    }
+    }};
+}
 
-    /// Scores to weights; the factors by which what was summed so far shrinks.
-    #[inline(always)]
-    fn softmax<W: Wide, const M: usize>(&self, w: W, scratch: &mut Scratch, first: usize) -> [f32; M] {
-        let (low, high) = self.visible;
-        let mut shrink = [0f32; 16];
-        for m in 0..M {
-            let p = &mut scratch.p[first + m];
-            p[..low].fill(f32::NEG_INFINITY);
-            p[high..].fill(f32::NEG_INFINITY);
-            let halves = p.as_chunks::<16>().0;
-            let largest = w.largest(w.max(w.load(&halves[0]), w.load(&halves[1])));
-            let old = scratch.split.maximum[first + m];
-            let maximum = if largest > old { largest } else { old };
-            scratch.split.maximum[first + m] = maximum;
-            shrink[m] = old - maximum;
-            for half in p.as_chunks_mut::<16>().0 {
-                w.store(w.exp(w.sub(w.load(half), w.splat(maximum))), half);
-            }
-            p[..low].fill(0.0);
-            p[high..].fill(0.0);
-        }
-        let mut corrections = [0f32; 16];
-        w.store(w.exp(w.load(&shrink)), &mut corrections);
-        let mut result = [0f32; M];
-        for m in 0..M {
-            result[m] = corrections[m];
-            let halves = scratch.p[first + m].as_chunks::<16>().0;
-            let sum = w.sum(w.add(w.load(&halves[0]), w.load(&halves[1])));
-            scratch.split.sum[first + m] = scratch.split.sum[first + m].mul_add(corrections[m], sum);
-        }
-        result
-    }
+/// `p[query][token] = q[query] · k[token]`.
+struct Scores<'a> {
+    q: &'a [f32],
+    k_dim: usize,
+    visible: &'a Range<usize>,
+    softcap: Option<f32>,
+}
 
-    /// `out[m] = out[m] · correction[m] + Σ p[m][token] · v[token]`.
+impl Scores<'_> {
     #[inline(always)]
-    fn outputs<W: Wide, const M: usize>(
+    fn run<W: Wide, F: Format>(
         &self,
         w: W,
-        scratch: &mut Scratch,
-        first: usize,
-        corrections: &[f32; M],
+        keys: &Lines<'_, F>,
+        p: &mut [[f32; PAGE_TOKENS]],
+        queries: Range<usize>,
     ) {
-        let (low, high) = self.visible;
-        let stride = self.shape.v_stride;
-        let values = &self.page[self.shape.v_start(self.queries.kv_head)..][low * stride..high * stride];
+        groups!(queries, first => self.group(w, keys, p, first));
+    }
+
+    #[inline(always)]
+    fn group<W: Wide, F: Format, const M: usize, const C: usize>(
+        &self,
+        w: W,
+        keys: &Lines<'_, F>,
+        p: &mut [[f32; PAGE_TOKENS]],
+        first: usize,
+    ) {
+        let mut q: [&[f32]; M] = [&[]; M];
+        for m in 0..M {
+            q[m] = &self.q[(first + m) * self.k_dim..][..self.k_dim];
+        }
+        for half in (0..PAGE_TOKENS / 16).step_by(C) {
+            if half * 16 >= self.visible.end || (half + C) * 16 <= self.visible.start {
+                continue;
+            }
+            let mut sums = Sums::<W, M, C> { factors: q, first: 0, sums: [[w.splat(0.0); C]; M] };
+            keys.read_keys(w, self.k_dim, half, &mut sums);
+            let sums = sums.sums;
+            for m in 0..M {
+                let out = p[first + m].as_chunks_mut::<16>().0;
+                for c in 0..C {
+                    let mut score = sums[m][c];
+                    if let Some(cap) = self.softcap {
+                        score = soft_cap(w, score, cap);
+                    }
+                    w.store(score, &mut out[half + c]);
+                }
+            }
+        }
+    }
+}
+
+/// `out[query] = out[query] · correction[query] + Σ p[query][token] · v[token]`.
+struct Outputs<'a> {
+    p: &'a [[f32; PAGE_TOKENS]],
+    stride: usize,
+    visible: &'a Range<usize>,
+}
+
+impl Outputs<'_> {
+    #[inline(always)]
+    fn run<W: Wide, F: Format>(&self, w: W, values: &Lines<'_, F>, state: &mut State, queries: Range<usize>) {
+        groups!(queries, first => self.group(w, values, state, first));
+    }
+
+    #[inline(always)]
+    fn group<W: Wide, F: Format, const M: usize, const C: usize>(
+        &self,
+        w: W,
+        values: &Lines<'_, F>,
+        state: &mut State,
+        first: usize,
+    ) {
         let mut p: [&[f32]; M] = [&[]; M];
         for m in 0..M {
-            p[m] = &scratch.p[first + m][low..high];
+            p[m] = &self.p[first + m][self.visible.clone()];
         }
-        for column in (0..stride).step_by(16) {
-            let mut sums = [w.splat(0.0); M];
+        for vector in (0..self.stride / 16).step_by(C) {
+            let mut sums =
+                Sums::<W, M, C> { factors: p, first: self.visible.start, sums: [[w.splat(0.0); C]; M] };
             for m in 0..M {
-                let old = &scratch.split.out[(first + m) * stride + column..];
-                sums[m] = w.mul(load16(w, old), w.splat(corrections[m]));
+                let (out, correction) = (self.row(&mut state.out, first + m), state.correction[first + m]);
+                for c in 0..C {
+                    sums.sums[m][c] = w.mul(w.load(&out[vector + c]), w.splat(correction));
+                }
             }
-            let sums = product::<W, E, M>(w, p, &values[column..], stride, sums);
+            values.read_values(w, self.visible.clone(), vector, &mut sums);
             for m in 0..M {
-                w.store_part(sums[m], &mut scratch.split.out[(first + m) * stride + column..][..16]);
+                let out = self.row(&mut state.out, first + m);
+                for c in 0..C {
+                    w.store(sums.sums[m][c], &mut out[vector + c]);
+                }
             }
         }
     }
-}
 
-#[inline(always)]
-fn load16<W: Wide>(w: W, x: &[f32]) -> W::V {
-    w.load(x.first_chunk().expect("rows are padded to whole vectors"))
-}
-
-/// Sixteen columns of a product: `init[m] + Σᵢ a[m][i] · b[i]`, row `i` of `b` beginning at `i · stride`; the sums go
-/// in ascending order.
-#[inline(always)]
-fn product<W: Wide, E: Element, const M: usize>(
-    w: W,
-    a: [&[f32]; M],
-    b: &[E],
-    stride: usize,
-    init: [W::V; M],
-) -> [W::V; M] {
-    let k = a[0].len();
-    let mut sums = init;
-    for (i, row) in b.chunks(stride).take(k).enumerate() {
-        let row = E::load(w, row.first_chunk().expect("a row has sixteen columns from here on"));
-        for m in 0..M {
-            sums[m] = w.fma(w.splat(a[m][i]), row, sums[m]);
-        }
+    /// A query's output.
+    #[inline(always)]
+    fn row<'a>(&self, out: &'a mut [f32], query: usize) -> &'a mut [[f32; 16]] {
+        out[query * self.stride..][..self.stride].as_chunks_mut().0
     }
-    sums
 }

@@ -23,6 +23,21 @@ macro_rules! both {
     };
 }
 
+/// Signed bytes as floats.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn floats(bytes: __m128i) -> [__m256; 2] {
+    // SAFETY: the caller's promise; the intrinsics only compute.
+    unsafe {
+        [
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))),
+        ]
+    }
+}
+
 impl Wide for Avx2 {
     type V = [__m256; 2];
 
@@ -60,6 +75,32 @@ impl Wide for Avx2 {
             const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
             _mm_storeu_si128(out.as_mut_ptr().cast(), _mm256_cvtps_ph::<NEAREST>(v[0]));
             _mm_storeu_si128(out.as_mut_ptr().add(8).cast(), _mm256_cvtps_ph::<NEAREST>(v[1]));
+        }
+    }
+    #[inline(always)]
+    fn load_bytes(self, x: &[i8; 16]) -> Self::V {
+        // SAFETY: the CPU has AVX2 (`self`); `x` is 16 readable bytes.
+        unsafe { floats(_mm_loadu_si128(x.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn load_nibbles(self, x: &[u8; 16], shift: u32) -> Self::V {
+        // SAFETY: the CPU has AVX2 (`self`); `x` is 16 readable bytes.
+        unsafe {
+            let bytes = _mm_loadu_si128(x.as_ptr().cast());
+            let nibbles = _mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift as i32));
+            floats(_mm_sub_epi8(_mm_and_si128(nibbles, _mm_set1_epi8(15)), _mm_set1_epi8(8)))
+        }
+    }
+    #[inline(always)]
+    fn largest(self, v: Self::V) -> f32 {
+        // SAFETY: `self` is the proof that the CPU has AVX2.
+        unsafe {
+            // The second operand is what comes out where either is NaN.
+            let least = _mm256_set1_ps(f32::NEG_INFINITY);
+            let eight = _mm256_max_ps(_mm256_max_ps(v[0], least), _mm256_max_ps(v[1], least));
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         }
     }
     #[inline(always)]

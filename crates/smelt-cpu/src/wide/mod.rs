@@ -25,6 +25,8 @@ pub(crate) trait WideOp {
 /// Vectors of sixteen floats. Values of implementing types prove that the CPU has the instructions.
 pub(crate) trait Wide: Copy {
     type V: Copy;
+    /// Whether there is nothing to gain from several sums at once, which take long to compile.
+    const ONE_BY_ONE: bool = false;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; 16]) -> Self::V;
@@ -33,6 +35,10 @@ pub(crate) trait Wide: Copy {
     fn load_half(self, x: &[u16; 16]) -> Self::V;
     /// Rounded to IEEE halves, to nearest even.
     fn store_half(self, v: Self::V, out: &mut [u16; 16]);
+    /// Signed bytes, exactly.
+    fn load_bytes(self, x: &[i8; 16]) -> Self::V;
+    /// The four bits of each byte that begin at bit `shift`, 0 or 4, minus 8.
+    fn load_nibbles(self, x: &[u8; 16], shift: u32) -> Self::V;
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
@@ -71,16 +77,20 @@ pub(crate) trait Wide: Copy {
         reduce16(all)
     }
 
-    /// The largest lane; NaNs are passed over.
+    /// The largest lane; NaNs are passed over. Of zeros with different signs it may be either.
     #[inline(always)]
     fn largest(self, v: Self::V) -> f32 {
         let mut all = [0f32; 16];
-        self.store(v, &mut all);
-        let mut largest = f32::NEG_INFINITY;
-        for x in all {
-            largest = if x > largest { x } else { largest };
+        // Once NaNs are gone, the order of comparisons doesn't matter.
+        self.store(self.max(v, self.splat(f32::NEG_INFINITY)), &mut all);
+        let mut width = 8;
+        while width > 0 {
+            for i in 0..width {
+                all[i] = if all[i] > all[i + width] { all[i] } else { all[i + width] };
+            }
+            width /= 2;
         }
-        largest
+        all[0]
     }
 
     /// `eˣ` to 2 ulp; arguments beyond ±87 count as ±87, NaN stays.

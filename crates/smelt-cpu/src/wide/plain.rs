@@ -10,6 +10,7 @@ pub(super) struct Plain;
 
 impl Wide for Plain {
     type V = [f32; 16];
+    const ONE_BY_ONE: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -30,6 +31,14 @@ impl Wide for Plain {
     #[inline(always)]
     fn store_half(self, v: Self::V, out: &mut [u16; 16]) {
         *out = v.map(|x| f16::from_f32(x).to_bits());
+    }
+    #[inline(always)]
+    fn load_bytes(self, x: &[i8; 16]) -> Self::V {
+        x.map(f32::from)
+    }
+    #[inline(always)]
+    fn load_nibbles(self, x: &[u8; 16], shift: u32) -> Self::V {
+        x.map(|b| f32::from((b >> shift & 15) as i8 - 8))
     }
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {

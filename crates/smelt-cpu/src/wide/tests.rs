@@ -78,6 +78,43 @@ fn instruction_sets_agree_bit_for_bit() {
     }
 }
 
+/// Bytes, nibbles and the largest lane of sixteen values.
+struct Sixteen<'a>(&'a [f32; 16], &'a [i8; 16]);
+
+impl WideOp for Sixteen<'_> {
+    type Output = [f32; 49];
+    #[inline(always)]
+    fn run<W: Wide>(self, w: W) -> [f32; 49] {
+        let mut out = [w.largest(w.load(self.0)); 49];
+        let bytes = self.1.map(|b| b as u8);
+        let lines = [w.load_bytes(self.1), w.load_nibbles(&bytes, 0), w.load_nibbles(&bytes, 4)];
+        for (line, out) in lines.into_iter().zip(out.as_chunks_mut::<16>().0) {
+            w.store(line, out);
+        }
+        out
+    }
+}
+
+#[test]
+fn bytes_nibbles_and_the_largest_lane_are_exact() {
+    for first in 0..256 {
+        let bytes: [i8; 16] = std::array::from_fn(|i| (first + 37 * i) as u8 as i8);
+        let mut lanes = bytes.map(|b| f32::from(b) * 0.37 - 50.0);
+        lanes[first % 16] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0][first / 16 % 4];
+        let largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.available()) {
+            let found = Vectors::new(isa).run(Sixteen(&lanes, &bytes));
+            for i in 0..16 {
+                let nibbles = [bytes[i] as u8 & 15, bytes[i] as u8 >> 4].map(|n| f32::from(n) - 8.0);
+                let right = [f32::from(bytes[i]), nibbles[0], nibbles[1]];
+                assert_eq!([found[i], found[16 + i], found[32 + i]], right, "{isa:?}, byte {}", bytes[i]);
+            }
+            assert_eq!(found[48], largest, "{isa:?}: {lanes:?}");
+        }
+        assert_eq!(Vectors::new(Isa::Scalar).run(Sixteen(&[f32::NAN; 16], &bytes))[48], f32::NEG_INFINITY);
+    }
+}
+
 #[test]
 fn nan_stays_nan() {
     let nans = [f32::NAN, f32::from_bits(0x7FC0_0001), f32::from_bits(0xFFFF_FFFF)];

@@ -3,8 +3,9 @@
 use crate::{cpu, isas};
 use smelt_backend::conformance::random_weight;
 use smelt_backend::{
-    Activation, Attention, Backend, Experts, Gating, KvFormat, KvSpec, Moe, Op, PAGE_TOKENS, Program,
-    Projection, Rope, RopeStyle, SequenceInput, StepInputs, StepLimits, Weight, WeightBytes, WeightSpec,
+    Activation, Attention, Backend, Experts, Gating, KvFormat, KvFormats, KvSpec, Moe, Op, PAGE_TOKENS,
+    Program, Projection, Rope, RopeStyle, SequenceInput, StepInputs, StepLimits, Weight, WeightBytes,
+    WeightSpec,
 };
 use smelt_cpu::Cpu;
 use smelt_cpu::isa::Isa;
@@ -20,7 +21,7 @@ const FFN: usize = 512;
 const POSITIONS: usize = 1120;
 
 /// A small model: per layer attention and a feed-forward network, dense in even layers and of experts in odd ones.
-struct Model {
+pub(crate) struct Model {
     program: Program,
     weights: Vec<WeightBytes>,
 }
@@ -37,7 +38,7 @@ impl Model {
         self.weight(by_name("F32").unwrap(), 1, n, 1)
     }
 
-    fn new(kv: KvFormat) -> Self {
+    pub(crate) fn new(kv: KvFormats) -> Self {
         let limits = StepLimits { rows: 512, logit_rows: 512 };
         let mut m = Self {
             program: Program { vocab_size: VOCAB, limits, ..Program::default() },
@@ -94,7 +95,7 @@ impl Model {
     fn attention(
         &mut self,
         x: smelt_backend::Buffer,
-        kv: KvFormat,
+        kv: KvFormats,
         format: &'static Format,
         window: Option<usize>,
     ) {
@@ -102,7 +103,7 @@ impl Model {
         let qkv = self.project(normed, format, &[HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM]);
         let (q, k, v) = (qkv[0].out, qkv[1].out, qkv[2].out);
         let table = self.program.rope((0..HEAD_DIM / 2).map(|i| 0.7f32.powi(i as i32)).collect());
-        let spec = KvSpec { n_kv_heads: KV_HEADS, k_head_dim: HEAD_DIM, v_head_dim: HEAD_DIM, format: kv };
+        let spec = KvSpec { n_kv_heads: KV_HEADS, k_head_dim: HEAD_DIM, v_head_dim: HEAD_DIM, formats: kv };
         let cache = self.program.cache(spec);
         let out = self.program.buffer(HEADS * HEAD_DIM);
         for buffer in [q, k] {
@@ -111,6 +112,7 @@ impl Model {
         }
         self.program.ops.push(Op::KvWrite { k, v, cache });
         let softcap = window.map(|_| 20.0);
+        let sinks = window.map(|_| self.vector(HEADS));
         self.program.ops.push(Op::Attention(Attention {
             q,
             out,
@@ -119,6 +121,7 @@ impl Model {
             scale: 1.0 / (HEAD_DIM as f32).sqrt(),
             softcap,
             window,
+            sinks,
         }));
         // Q4_K needs rows of 256 values, which the heads don't give.
         let projected = self.project(out, by_name("Q8_0").unwrap(), &[HIDDEN])[0].out;
@@ -157,14 +160,17 @@ impl Model {
     }
 
     fn load(&self, threads: usize, isa: Isa) -> Runner {
-        let mut backend = cpu(threads, isa);
+        self.run_on(cpu(threads, isa))
+    }
+
+    pub(crate) fn run_on(&self, mut backend: Cpu) -> Runner {
         backend.prepare(self.program.clone(), self.weights.clone()).unwrap();
         backend.reserve_pages(2 * POSITIONS.div_ceil(PAGE_TOKENS)).unwrap();
         Runner { backend }
     }
 }
 
-struct Runner {
+pub(crate) struct Runner {
     backend: Cpu,
 }
 
@@ -198,7 +204,7 @@ impl Runner {
     }
 
     /// The logits of a sequence, its prompt cut into steps of the given lengths (the last one repeats).
-    fn sequence(&mut self, sequence: u32, n: usize, lengths: &[usize]) -> Vec<Vec<u32>> {
+    pub(crate) fn sequence(&mut self, sequence: u32, n: usize, lengths: &[usize]) -> Vec<Vec<u32>> {
         let (mut logits, mut position) = (Vec::new(), 0);
         let mut lengths = lengths.iter().copied();
         let mut length = 0;
@@ -214,7 +220,9 @@ impl Runner {
 
 #[test]
 fn prompts_may_be_cut_anywhere() {
-    for kv in [KvFormat::F16, KvFormat::F32] {
+    let both = KvFormat::ALL.map(KvFormats::from);
+    let mixed = KvFormats { k: KvFormat::Q8_0, v: KvFormat::Q4_0 };
+    for kv in both.into_iter().chain([mixed]) {
         let model = Model::new(kv);
         let isa = isas().last().unwrap();
         let expected = model.load(1, isa).sequence(0, POSITIONS, &[512]);
@@ -231,7 +239,7 @@ fn prompts_may_be_cut_anywhere() {
 
 #[test]
 fn instruction_sets_and_threads_agree() {
-    let model = Model::new(KvFormat::F16);
+    let model = Model::new(KvFormat::F16.into());
     // Into the second part of the cache, and no further: plain code takes its time.
     let n = 530;
     let expected = model.load(2, Isa::Scalar).sequence(0, n, &[100]);
@@ -245,7 +253,7 @@ fn instruction_sets_and_threads_agree() {
 
 #[test]
 fn batches_change_nothing() {
-    let model = Model::new(KvFormat::F16);
+    let model = Model::new(KvFormat::F16.into());
     let isa = isas().last().unwrap();
     let n = 90;
     let alone: Vec<Vec<Vec<u32>>> = (0..2).map(|s| model.load(2, isa).sequence(s, n, &[17])).collect();
@@ -279,7 +287,7 @@ fn batches_change_nothing() {
 
 #[test]
 fn nan_reaches_the_logits() {
-    let mut model = Model::new(KvFormat::F16);
+    let mut model = Model::new(KvFormat::F16.into());
     // The embedding of one token has a scale that is not a number.
     let mut table = model.weights[0].to_vec();
     let row = by_name("Q8_0").unwrap().row_bytes(HIDDEN).unwrap();
@@ -295,7 +303,7 @@ fn nan_reaches_the_logits() {
 
 #[test]
 fn copied_pages_hold_what_the_original_held() {
-    let model = Model::new(KvFormat::F16);
+    let model = Model::new(KvFormat::F16.into());
     let isa = isas().last().unwrap();
     let expected = model.load(1, isa).sequence(0, 60, &[60]);
     let mut runner = model.load(2, isa);
@@ -325,7 +333,7 @@ fn copied_pages_hold_what_the_original_held() {
 
 #[test]
 fn rows_that_collide_are_refused() {
-    let model = Model::new(KvFormat::F16);
+    let model = Model::new(KvFormat::F16.into());
     let mut runner = model.load(1, Isa::Scalar);
     let inputs = StepInputs {
         tokens: &[1, 2],

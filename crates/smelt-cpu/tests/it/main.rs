@@ -1,8 +1,10 @@
 //! Tests of the CPU backend through its public face.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod attention;
 mod bits;
 mod conformance;
+mod quota;
 mod topology;
 
 use smelt_cpu::isa::{Isa, IsaChoice};

@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 
 /// Settings of exact tests: nothing is rounded but what the kernels round.
 pub(crate) fn exact() -> Settings {
-    Settings { kv_format: KvFormat::F32, logit_rows: 64, threads: Some(2), ..Settings::default() }
+    Settings { kv_formats: KvFormat::F32.into(), logit_rows: 64, threads: Some(2), ..Settings::default() }
 }
 
 /// The same on the reference backend.

@@ -10,7 +10,8 @@ fn logits(file: &str, tokens: &[u32]) -> Array<f32> {
     let checkpoint = Checkpoint::open(&data(file)).unwrap();
     let n = tokens.len();
     let limits = StepLimits { rows: n, logit_rows: n };
-    let model = load(&checkpoint, &Options { limits, kv_format: KvFormat::F32, context: None }).unwrap();
+    let model =
+        load(&checkpoint, &Options { limits, kv_formats: KvFormat::F32.into(), context: None }).unwrap();
     let vocab_size = model.spec.vocab_size;
     let mut backend = Reference::new();
     backend.prepare(model.program, model.weights).unwrap();
