@@ -270,7 +270,7 @@ pub(crate) fn python() -> Result<Command> {
 }
 
 /// A temporary file is its owner's only; a fetched one is like any other built file.
-fn make_readable(path: &Path) -> Result<()> {
+pub(crate) fn make_readable(path: &Path) -> Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

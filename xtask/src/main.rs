@@ -4,6 +4,7 @@
 mod checks;
 mod fetch;
 mod peers;
+mod synth;
 mod tidy;
 mod workspace;
 
@@ -29,8 +30,10 @@ enum Chore {
     Tidy,
     /// Get the real models, vocabularies and templates that tests read, into target/fetched.
     Fetch,
-    /// Run Smelt beside llama.cpp on this machine: speed, perplexity, start-up, memory.
+    /// Run Smelt beside llama.cpp and ik_llama.cpp on this machine: speed, perplexity, start-up, memory.
     BenchPeers(peers::Arguments),
+    /// Write a model file with the exact shapes of a well-known model and random weights.
+    SynthModel(synth::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Fetch => fetch::run(),
         Chore::BenchPeers(arguments) => peers::run(&arguments),
+        Chore::SynthModel(arguments) => synth::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -72,7 +72,4 @@ pub trait Backend: Send {
     /// # Errors
     /// If the device failed.
     fn read_output(&mut self, out: &mut [f32]) -> Result<(), Error>;
-
-    /// Bytes of weights that one decoded token reads, for roofline reports.
-    fn weight_bytes_per_token(&self) -> u64;
 }

@@ -1,7 +1,7 @@
 //! Speed of the matmul kernels: `cargo run --release -p smelt-cpu --example matmul_bench [ISA] [FORMAT ...]`.
 //!
-//! For each format, shape and number of threads: decode (one token over more weights than caches hold) in GB/s, and
-//! prefill (512 tokens) in GMAC/s, each as the median and the best tenth of short slices. Beside it the read bandwidth
+//! For each format, shape and number of threads: decode (one token, then eight, over more weights than caches hold) in
+//! GB/s, and prefill (512 tokens) in GMAC/s, each as the median and the best tenth of short slices. Beside it the read bandwidth
 //! of plain memory, which bounds decode.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
@@ -71,14 +71,14 @@ fn rate(threads: usize, slices: usize, slice: impl Fn(usize, &mut Scratch) -> f6
     })
 }
 
-/// GB/s of decode over one tall matrix, and GMAC/s of prefill.
+/// GB/s of decode of one token and of eight over one tall matrix, and GMAC/s of prefill.
 fn measure(
     format: &'static Format,
     isa: Isa,
     (n, k): (usize, usize),
     threads: usize,
     bytes: &[u8],
-) -> (Rate, Rate) {
+) -> [Rate; 3] {
     let kernel = Kernel::for_format(format, isa);
     let row_bytes = format.row_bytes(k).expect("shapes are whole blocks");
     let x: Vec<f32> = (0..PREFILL * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
@@ -97,7 +97,8 @@ fn measure(
     };
     let granule = kernel.row_granule();
     let tall = DECODE_BYTES / row_bytes / granule * granule;
-    (run(1, tall, 16 * granule, row_bytes as f64), run(PREFILL, n, granule, (PREFILL * k) as f64))
+    let decode = |m: usize| run(m, tall, 16 * granule, row_bytes as f64);
+    [decode(1), decode(8), run(PREFILL, n, granule, (PREFILL * k) as f64)]
 }
 
 /// GB/s of reading memory.
@@ -128,18 +129,21 @@ fn main() {
         let Rate { median, best } = bandwidth(&bytes, threads);
         println!("read bandwidth, {threads} threads: median {median:.1}, best tenth {best:.1} GB/s");
     }
-    println!("{:<22} {:>12} {:>3} {:>16} {:>18}", "kernel", "shape", "thr", "decode GB/s", "prefill GMAC/s");
+    println!(
+        "{:<22} {:>12} {:>3} {:>16} {:>16} {:>18}",
+        "kernel", "shape", "thr", "decode GB/s", "8 tokens GB/s", "prefill GMAC/s"
+    );
     for format in FORMATS {
         if !args.is_empty() && !args.iter().any(|a| a.eq_ignore_ascii_case(format.name)) {
             continue;
         }
         for (n, k) in SHAPES.into_iter().filter(|(_, k)| format.row_bytes(*k).is_some()) {
             for threads in [1, 2] {
-                let (d, p) = measure(format, isa, (n, k), threads, &bytes);
+                let [d, e, p] = measure(format, isa, (n, k), threads, &bytes);
                 let name = format!("{} {}", format.name, isa.name());
                 println!(
-                    "{name:<22} {n:>5} x {k:>4} {threads:>3} {:>8.1} {:>7.1} {:>10.1} {:>7.1}",
-                    d.median, d.best, p.median, p.best
+                    "{name:<22} {n:>5} x {k:>4} {threads:>3} {:>8.1} {:>7.1} {:>8.1} {:>7.1} {:>10.1} {:>7.1}",
+                    d.median, d.best, e.median, e.best, p.median, p.best
                 );
             }
         }

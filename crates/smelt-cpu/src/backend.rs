@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::isa::{Isa, IsaChoice};
 use crate::matmul::{self, Kernel, QuantizedActs};
 use crate::memory::{Buffer, Slots, View};
+use crate::peak::{self, Peaks};
 use crate::plan::{KINDS, RowOp, RowStage, Stage, compile, kind_index};
 use crate::pool::Pool;
 use crate::rope::RopeTables;
@@ -117,6 +118,13 @@ impl Cpu {
     pub fn measure_bandwidth(&self) -> Result<f64, Error> {
         bandwidth::measure(&self.pool)
     }
+
+    /// How fast the threads multiply and add with everything in registers, in the instruction set in use. Takes a few
+    /// tenths of a second.
+    #[must_use]
+    pub fn measure_peaks(&self) -> Peaks {
+        peak::measure(&self.pool, self.isa)
+    }
 }
 
 impl Backend for Cpu {
@@ -174,10 +182,6 @@ impl Backend for Cpu {
         let prepared = self.prepared.as_ref().ok_or_else(nothing_prepared)?;
         out.copy_from_slice(&prepared.buffers[prepared.program.output.index()].as_slice()[..out.len()]);
         Ok(())
-    }
-
-    fn weight_bytes_per_token(&self) -> u64 {
-        self.prepared.as_ref().map_or(0, |p| p.program.weight_bytes_per_token())
     }
 }
 

@@ -14,6 +14,7 @@ pub mod isa;
 pub mod matmul;
 mod memory;
 mod moe;
+mod peak;
 mod plan;
 mod pool;
 mod products;
@@ -24,4 +25,5 @@ mod wide;
 
 pub use backend::{Cpu, CpuError, CpuSettings};
 pub use isa::{Isa, IsaChoice};
+pub use peak::Peaks;
 pub use topology::{System, ThreadPlan};

@@ -1,5 +1,6 @@
 //! Aligned buffers, and views through which the threads of a region write to different parts of one.
 
+use crate::matmul::OutView;
 use smelt_backend::Error;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
@@ -129,13 +130,15 @@ impl View {
         Self { data: buffer.share(), width }
     }
 
-    /// All values of the first `rows` rows.
+    /// Rows `rows`, for matmuls to write.
     ///
     /// # Safety
-    /// As [`Shared::slice_mut`].
-    pub(crate) unsafe fn rows_mut<'a>(self, rows: usize) -> &'a mut [f32] {
-        // SAFETY: the caller's promise.
-        unsafe { self.data.slice_mut(0..rows * self.width) }
+    /// The buffer lives as long as the view is used.
+    pub(crate) unsafe fn out<'a>(self, rows: Range<usize>) -> OutView<'a> {
+        let (start, end) = (rows.start * self.width, rows.end * self.width);
+        assert!(start <= end && end <= self.data.len, "rows {rows:?} of {} values", self.data.len);
+        // SAFETY: inside the buffer, which the caller keeps alive; buffers are initialised when they are made.
+        unsafe { OutView::from_raw(self.data.at(start), end - start, self.width) }
     }
 
     /// One row.

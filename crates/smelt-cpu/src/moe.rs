@@ -6,7 +6,7 @@
 
 use crate::elementwise::{Add, Gated};
 use crate::isa::Isa;
-use crate::matmul::{Kernel, OutView, QuantizedActs, Scratch, Tokens, matmul_rows};
+use crate::matmul::{Kernel, QuantizedActs, Scratch, Tokens, matmul_rows};
 use crate::memory::{Buffer, Slots, View};
 use crate::plan::{KINDS, kind_index};
 use crate::pool::Pool;
@@ -226,7 +226,6 @@ impl Context<'_> {
         let skipped = if matches!(tokens, Tokens::List(_)) { group.slots.start } else { 0 };
         // SAFETY: the caller's promise.
         unsafe {
-            let values = &mut out.rows_mut(group.slots.end)[skipped * out.width..];
             let scratch = self.scratch.get(worker);
             let bytes = weight.of(group.expert);
             matmul_rows(
@@ -235,7 +234,7 @@ impl Context<'_> {
                 columns,
                 acts,
                 tokens,
-                OutView::new(values, out.width),
+                out.out(skipped..group.slots.end),
                 scratch,
             );
         }

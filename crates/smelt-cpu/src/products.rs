@@ -1,6 +1,6 @@
 //! Stages of matmuls.
 
-use crate::matmul::{Kernel, OutView, QuantizedActs, Scratch, Tokens, matmul_rows};
+use crate::matmul::{Kernel, QuantizedActs, Scratch, Tokens, matmul_rows};
 use crate::memory::{Slots, View};
 use crate::plan::{KINDS, Product, kind_index};
 use crate::pool::Pool;
@@ -75,7 +75,7 @@ impl Context<'_> {
         // SAFETY: the view is written through in these columns only, which are this chunk's; the scratch is the
         // worker's.
         unsafe {
-            let out = OutView::new(view.rows_mut(rows), view.width);
+            let out = view.out(0..rows);
             let weights = &self.weights[projection.weight.index()];
             let tokens = Tokens::from(0..rows);
             matmul_rows(kernel, weights, columns.clone(), acts, tokens, out, self.scratch.get(worker));

@@ -6,6 +6,7 @@ use crate::vocab::vocab_source;
 use crate::{Error, Sequence, Settings};
 use smelt_backend::StepLimits;
 use smelt_checkpoint::Checkpoint;
+use smelt_cpu::Peaks;
 use smelt_models::Options;
 use smelt_tokenizer::chat::{ChatTemplate, TemplateError, family_for};
 use smelt_tokenizer::{Strictness, Tokenizer};
@@ -162,6 +163,15 @@ impl Engine {
             Device::Cpu(cpu) => Some(cpu.measure_bandwidth()?),
             Device::Reference(_) => None,
         })
+    }
+
+    /// How fast the backend's threads multiply and add when they touch no memory; `None` where the backend has no
+    /// measure.
+    pub fn measure_peaks(&mut self) -> Option<Peaks> {
+        match &self.runner.device {
+            Device::Cpu(cpu) => Some(cpu.measure_peaks()),
+            Device::Reference(_) => None,
+        }
     }
 }
 

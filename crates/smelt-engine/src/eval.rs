@@ -1,10 +1,15 @@
 //! Measurements of a model: logits, perplexity, speed.
 
-use crate::runner::Want;
+use crate::runner::{Runner, Want};
 use crate::sampler::SampleError;
 use crate::{Engine, Error, Sequence};
 use smelt_tokenizer::Special;
 use std::time::{Duration, Instant};
+
+/// Tokens of a prompt that warm up.
+const WARM_UP_PROMPT: usize = 512;
+/// Tokens of an answer that warm up.
+const WARM_UP_STEPS: usize = 16;
 
 /// Takes the index of a token and the logits behind it.
 pub type LogitsSink<'a> = dyn FnMut(usize, &[f32]) -> Result<(), Error> + 'a;
@@ -119,49 +124,93 @@ impl Engine {
         Ok(state)
     }
 
-    /// Time to compute `n_prompt` tokens, in batches, behind `depth` others.
+    /// Times to compute `n_prompt` tokens, in batches, behind `depth` others, which are computed once; a first run that
+    /// warms caches and threads up isn't among them.
     ///
     /// # Errors
     /// If they don't fit, or the model fails.
-    pub fn time_prefill(&mut self, n_prompt: usize, depth: usize) -> Result<Duration, Error> {
-        self.time(n_prompt, depth, n_prompt.max(1))
+    pub fn time_prefill(
+        &mut self,
+        n_prompt: usize,
+        depth: usize,
+        repetitions: u32,
+    ) -> Result<Vec<Duration>, Error> {
+        self.check_fits(depth + n_prompt)?;
+        let tokens = self.probe_tokens(depth + n_prompt);
+        let warm_up = n_prompt.min(WARM_UP_PROMPT);
+        self.time(&tokens[..depth], 1, repetitions, |runner, sequences, is_warm_up| {
+            let timed = &tokens[depth..][..if is_warm_up { warm_up } else { n_prompt }];
+            let (all, ignore) = (&mut |_| true, &mut |_: usize, _: &mut [f32]| Ok(()));
+            runner.extend(&mut sequences[0], timed, Want::Last, all, ignore).map(drop)
+        })
     }
 
-    /// Time to compute `n_gen` tokens, one by one, behind `depth` others.
+    /// Times to compute `n_gen` tokens of each of `parallel` sequences, one of each at a time, behind `depth` others,
+    /// which are computed once; a first run that warms caches and threads up isn't among them.
     ///
     /// # Errors
     /// If they don't fit, or the model fails.
-    pub fn time_decode(&mut self, n_gen: usize, depth: usize) -> Result<Duration, Error> {
-        self.time(n_gen, depth, 1)
-    }
-
-    fn time(&mut self, n: usize, depth: usize, at_once: usize) -> Result<Duration, Error> {
-        let tokens = self.probe_tokens(depth + n)?;
+    pub fn time_decode(
+        &mut self,
+        n_gen: usize,
+        depth: usize,
+        parallel: usize,
+        repetitions: u32,
+    ) -> Result<Vec<Duration>, Error> {
+        self.check_fits(depth + n_gen)?;
+        let tokens = self.probe_tokens(depth + n_gen * parallel);
         let (before, timed) = tokens.split_at(depth);
-        let mut sequence = Sequence::default();
-        let mut run = || {
-            let mut extend = |tokens: &[u32]| {
-                self.runner.extend(&mut sequence, tokens, Want::Last, &mut |_| true, &mut |_, _| Ok(()))
-            };
-            extend(before)?;
-            let start = Instant::now();
-            timed.chunks(at_once).try_for_each(|tokens| extend(tokens).map(|_| ()))?;
-            Ok(start.elapsed())
-        };
-        let time = run();
-        self.release(sequence);
-        time
+        let warm_up = n_gen.min(WARM_UP_STEPS);
+        self.time(before, parallel, repetitions, |runner, sequences, is_warm_up| {
+            let mut steps = timed.chunks(parallel).take(if is_warm_up { warm_up } else { n_gen });
+            steps.try_for_each(|tokens| runner.step_each(sequences, tokens))
+        })
     }
 
-    /// Tokens spread over the vocabulary, the same every time. Which they are doesn't matter for speed, except to
-    /// experts: a single token would load the same ones.
-    fn probe_tokens(&self, n: usize) -> Result<Vec<u32>, Error> {
+    /// Runs and times `run`, which appends to sequences of the tokens `before`, and which is told whether it warms up.
+    fn time(
+        &mut self,
+        before: &[u32],
+        sequences: usize,
+        repetitions: u32,
+        mut run: impl FnMut(&mut Runner, &mut [Sequence], bool) -> Result<(), Error>,
+    ) -> Result<Vec<Duration>, Error> {
+        let mut sequences: Vec<Sequence> = (0..sequences).map(|_| Sequence::default()).collect();
+        let mut measure = || {
+            for sequence in &mut sequences {
+                self.runner.extend(sequence, before, Want::Last, &mut |_| true, &mut |_, _| Ok(()))?;
+            }
+            let mut times = Vec::new();
+            for repetition in 0..=repetitions {
+                let start = Instant::now();
+                run(&mut self.runner, &mut sequences, repetition == 0)?;
+                times.push(start.elapsed());
+                for sequence in &mut sequences {
+                    self.runner.truncate(sequence, before.len());
+                }
+            }
+            times.remove(0);
+            Ok(times)
+        };
+        let times = measure();
+        sequences.into_iter().for_each(|sequence| self.release(sequence));
+        times
+    }
+
+    /// Fails if a sequence can't have `n` tokens.
+    fn check_fits(&self, n: usize) -> Result<(), Error> {
         let context = self.facts.context;
         if n > context {
             return Err(Error::ContextExceeded { prompt: n, reserve: 0, context });
         }
+        Ok(())
+    }
+
+    /// Tokens spread over the vocabulary, the same every time. Which they are doesn't matter for speed, except to
+    /// experts: a single token would load the same ones.
+    fn probe_tokens(&self, n: usize) -> Vec<u32> {
         let vocab_size = self.runner.vocab_size as u64;
-        Ok((0..n as u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % vocab_size) as u32).collect())
+        (0..n as u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % vocab_size) as u32).collect()
     }
 }
 

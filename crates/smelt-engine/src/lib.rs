@@ -34,5 +34,5 @@ pub use generate::{Event, Finish, Outcome, Request, Sink};
 pub use runner::Sequence;
 pub use settings::{BackendChoice, Settings};
 pub use smelt_backend::{KvFormat, KvFormats};
-pub use smelt_cpu::{Isa, IsaChoice};
+pub use smelt_cpu::{Isa, IsaChoice, Peaks};
 pub use smelt_tokenizer as tokenizer;

@@ -106,8 +106,8 @@ impl Runner {
     ) -> Result<Self, Error> {
         let vocab_size = model.spec.vocab_size;
         let kv_bytes_per_token = model.program.caches.iter().map(|c| c.bytes_per_token()).sum();
+        let weight_bytes_per_token = model.program.weight_bytes_per_token();
         device.backend().prepare(model.program, model.weights)?;
-        let weight_bytes_per_token = device.backend().weight_bytes_per_token();
         Ok(Self {
             device,
             checkpoint,
@@ -174,29 +174,57 @@ impl Runner {
     /// One step: `tokens` at the sequence's end, logits from row `wanted` on into `self.logits`.
     fn step(&mut self, sequence: &mut Sequence, tokens: &[u32], wanted: usize) -> Result<(), Error> {
         let start = sequence.tokens.len();
-        let end = start + tokens.len();
-        let missing = end.div_ceil(PAGE_TOKENS) - sequence.pages.len();
+        self.grow(sequence, tokens.len())?;
+        refill(&mut self.positions, start as u32..(start + tokens.len()) as u32);
+        refill(&mut self.sequence, std::iter::repeat_n(0, tokens.len()));
+        refill(&mut self.wanted, wanted.min(tokens.len()) as u32..tokens.len() as u32);
+        self.compute(tokens, &[SequenceInput { pages: &sequence.pages }])?;
+        sequence.tokens.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    /// One step: a token at the end of each sequence, and the logits behind all of them into `self.logits`. There must
+    /// be room for them.
+    pub(crate) fn step_each(&mut self, sequences: &mut [Sequence], tokens: &[u32]) -> Result<(), Error> {
+        for sequence in sequences.iter_mut() {
+            self.grow(sequence, 1)?;
+        }
+        let rows = sequences.len() as u32;
+        refill(&mut self.positions, sequences.iter().map(|sequence| sequence.tokens.len() as u32));
+        refill(&mut self.sequence, 0..rows);
+        refill(&mut self.wanted, 0..rows);
+        let inputs: Vec<_> = sequences.iter().map(|s| SequenceInput { pages: &s.pages }).collect();
+        self.compute(tokens, &inputs)?;
+        for (sequence, token) in sequences.iter_mut().zip(tokens) {
+            sequence.tokens.push(*token);
+        }
+        Ok(())
+    }
+
+    /// Takes the pages for `n` more tokens.
+    fn grow(&mut self, sequence: &mut Sequence, n: usize) -> Result<(), Error> {
+        let missing = (sequence.tokens.len() + n).div_ceil(PAGE_TOKENS) - sequence.pages.len();
         if let Some(reserved) = self.pages.growth(missing) {
             self.device.backend().reserve_pages(reserved)?;
             self.pages.grow(reserved);
         }
         sequence.pages.extend((0..missing).map(|_| self.pages.take()));
-        refill(&mut self.positions, start as u32..end as u32);
-        refill(&mut self.sequence, std::iter::repeat_n(0, tokens.len()));
-        refill(&mut self.wanted, wanted.min(tokens.len()) as u32..tokens.len() as u32);
+        Ok(())
+    }
+
+    /// Runs the step that the lists of rows describe and reads its logits.
+    fn compute(&mut self, tokens: &[u32], sequences: &[SequenceInput<'_>]) -> Result<(), Error> {
         let inputs = StepInputs {
             tokens,
             positions: &self.positions,
             sequence: &self.sequence,
-            sequences: &[SequenceInput { pages: &sequence.pages }],
+            sequences,
             logit_rows: &self.wanted,
         };
         self.device.backend().run(&inputs)?;
         self.logits.resize(self.wanted.len() * self.vocab_size, 0.0);
         self.device.backend().read_output(&mut self.logits)?;
-        self.checkpoint.check_intact()?;
-        sequence.tokens.extend_from_slice(tokens);
-        Ok(())
+        Ok(self.checkpoint.check_intact()?)
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use crate::{fetch, workspace};
 
 /// The programs that are compared with.
-const PROGRAMS: [&str; 3] = ["llama-bench", "llama-perplexity", "llama-completion"];
+const PROGRAMS: [&str; 4] = ["llama-bench", "llama-batched-bench", "llama-perplexity", "llama-completion"];
 
 /// How it is configured: as its users build it for their own CPU, without what the comparison does not touch.
 const OPTIONS: [&str; 5] = [

@@ -1,11 +1,15 @@
-//! `bench-peers`: Smelt beside llama.cpp, on this machine, with the same files and the same number of threads.
+//! `bench-peers`: Smelt beside llama.cpp and ik_llama.cpp, on this machine, with the same files and the same number of
+//! threads.
 //!
-//! Numbers from other machines or other days don't compare; so both programs run here, in turn, and the table shows
-//! medians with their spread.
+//! Numbers from other machines or other days don't compare; so all programs run here, in turn, and the tables show
+//! medians with their spread. `docs/benchmarks.md` says how to read them.
 
+mod ik;
 mod llama_cpp;
+mod models;
 mod perplexity;
 mod process;
+mod programs;
 mod speed;
 mod table;
 
@@ -15,16 +19,15 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
-use crate::{fetch, workspace};
-
-/// The models that are compared, as `(short name, file)`.
-static MODELS: &[(&str, &str)] =
-    &[("smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"), ("gemma3", "gemma-3-270m-q4_k_m.gguf")];
+use crate::{fetch, synth, workspace};
+use ik::Ik;
+use models::{Model, Selection};
+use programs::{Program, TESTS};
 
 /// What can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Tokens per second of a prompt of 512 tokens and of an answer of 128.
+    /// Tokens per second of prompts and answers.
     Speed,
     /// Perplexity over the same text, context and chunks.
     Perplexity,
@@ -40,16 +43,34 @@ pub(crate) struct Arguments {
     /// What to compare; everything unless given.
     #[arg(long, value_enum, value_delimiter = ',')]
     what: Vec<What>,
-    /// Models to compare on; all unless given.
-    #[arg(long = "model", value_delimiter = ',', value_parser = model_names())]
+    /// Models to compare on: real ones, and shapes filled with random weights [default: smollm2,gemma3,llama-1b]
+    #[arg(long = "model", value_delimiter = ',', value_parser = models::names())]
     models: Vec<String>,
+    /// Formats of the models that are filled with random weights.
+    #[arg(
+        long = "format",
+        value_delimiter = ',',
+        default_value = "Q4_K_M",
+        value_parser = synth::formats(),
+        hide_possible_values = true
+    )]
+    formats: Vec<String>,
+    /// Tests of speed: prompts (pp), answers (tg), behind 4096 tokens (@) or of 8 sequences (x); all unless given.
+    #[arg(long = "test", value_delimiter = ',', value_parser = TESTS.iter().map(|test| test.name).collect::<Vec<_>>())]
+    tests: Vec<String>,
+    /// Programs whose speed Smelt's is compared with; all unless given.
+    #[arg(long = "peer", value_enum, value_delimiter = ',')]
+    peers: Vec<Program>,
+    /// Write the speeds of every round to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// How many times each program runs, in turn.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Threads of both programs.
+    /// Threads of every program.
     #[arg(long, short, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     threads: u32,
-    /// Where llama.cpp is unpacked and built; target/peers unless given.
+    /// Where the peers and the written models go; target/peers unless given.
     #[arg(long)]
     peers_dir: Option<PathBuf>,
     /// A folder of llama.cpp's programs to use instead of building them.
@@ -60,23 +81,15 @@ pub(crate) struct Arguments {
     smelt: Option<PathBuf>,
 }
 
-fn model_names() -> Vec<&'static str> {
-    MODELS.iter().map(|&(name, _)| name).collect()
-}
-
-/// The two programs and how to run them.
+/// The programs and how to run them.
 struct Setup {
     smelt: PathBuf,
     /// The folder of llama.cpp's programs.
     llama_bin: PathBuf,
+    /// Absent unless it takes part.
+    ik: Option<Ik>,
     threads: u32,
     rounds: u32,
-}
-
-/// A model file to compare on.
-struct Model {
-    name: &'static str,
-    path: PathBuf,
 }
 
 impl Setup {
@@ -95,44 +108,46 @@ impl Setup {
     }
 }
 
-/// Prepares both programs, then prints one table for each thing to compare.
+/// Prepares the programs, then prints one table for each thing to compare.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     fetch::run()?;
+    let peers_dir = arguments.peers_dir.clone().unwrap_or_else(|| workspace::target().join("peers"));
+    let wants = |what| arguments.what.is_empty() || arguments.what.contains(&what);
+    let takes_part = |program: &Program| {
+        // Smelt measures the machine, so it always takes part.
+        arguments.peers.is_empty() || *program == Program::Smelt || arguments.peers.contains(program)
+    };
+    let programs: Vec<Program> = Program::ALL.into_iter().filter(takes_part).collect();
+    let ik = match wants(What::Speed) && programs.contains(&Program::Ik) {
+        true => Some(Ik::prepare(&peers_dir)?),
+        false => None,
+    };
     let llama_bin = match &arguments.llama_bin {
         Some(folder) => folder.clone(),
-        None => {
-            let default = workspace::target().join("peers");
-            llama_cpp::build(arguments.peers_dir.as_ref().unwrap_or(&default))?
-        }
+        None => llama_cpp::build(&peers_dir)?,
     };
     let smelt = match &arguments.smelt {
         Some(path) => path.clone(),
         None => build_smelt()?,
     };
-    let setup = Setup { smelt, llama_bin, threads: arguments.threads, rounds: arguments.rounds };
-    let models = selected_models(&arguments.models)?;
-    for what in What::value_variants() {
-        if !arguments.what.is_empty() && !arguments.what.contains(what) {
-            continue;
-        }
-        match what {
-            What::Speed => speed::compare(&setup, &models)?,
-            What::Perplexity => perplexity::compare(&setup, &models)?,
-            What::Startup => process::compare_startup(&setup, &models)?,
-            What::Memory => process::compare_memory(&setup, &models)?,
-        }
+    let setup = Setup { smelt, llama_bin, ik, threads: arguments.threads, rounds: arguments.rounds };
+    let selection = Selection::new(&arguments.models, &arguments.formats, peers_dir.join("models"));
+    if wants(What::Speed) {
+        let is_wanted = |name: &str| arguments.tests.is_empty() || arguments.tests.iter().any(|t| t == name);
+        let tests = TESTS.iter().filter(|test| is_wanted(test.name)).collect();
+        let json = arguments.json.as_deref();
+        speed::compare(&setup, &speed::Plan { selection: &selection, tests, programs, json })?;
+    }
+    if wants(What::Perplexity) {
+        perplexity::compare(&setup, &selection)?;
+    }
+    if wants(What::Startup) {
+        process::compare_startup(&setup, &selection)?;
+    }
+    if wants(What::Memory) {
+        process::compare_memory(&setup, &selection)?;
     }
     Ok(())
-}
-
-fn selected_models(names: &[String]) -> Result<Vec<Model>> {
-    let chosen =
-        MODELS.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|chosen| chosen == name));
-    let models: Vec<Model> = chosen.map(|&(name, file)| Model { name, path: fetch::model(file) }).collect();
-    for model in &models {
-        ensure!(model.path.is_file(), "{} is missing: run cargo xtask fetch", model.path.display());
-    }
-    Ok(models)
 }
 
 /// Builds `smelt` as a user gets it.

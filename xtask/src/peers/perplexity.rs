@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use super::models::Selection;
 use super::table::print;
 use super::{Model, Setup, process, text};
 use crate::workspace;
@@ -17,14 +18,19 @@ struct Evaluation {
 }
 
 /// Evaluates each model with both programs and prints the table.
-pub(super) fn compare(setup: &Setup, models: &[Model]) -> Result<()> {
+pub(super) fn compare(setup: &Setup, selection: &Selection) -> Result<()> {
     let mut rows = Vec::new();
-    for model in models {
+    for model in selection.models() {
+        let model = &model?;
+        if !model.is_real {
+            // Random weights make any text equally unlikely.
+            continue;
+        }
         eprintln!("perplexity: {}", model.name);
         let (ours, theirs) = (smelt(setup, model)?, llama(setup, model)?);
         let difference = (ours / theirs - 1.0) * 100.0;
         rows.push([
-            model.name.to_owned(),
+            model.name.clone(),
             format!("{ours:.4}"),
             format!("{theirs:.4}"),
             format!("{difference:+.3} %"),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::models::Selection;
 use super::table::{median, print, with_spread};
 use super::{Model, Setup, text};
 use crate::workspace;
@@ -96,10 +97,11 @@ fn continuations(setup: &Setup, model: &Model, prompt: &str, n_gen: u32) -> [Com
 }
 
 /// Time from the start of the process to the first token of a short prompt, with the file in the page cache.
-pub(super) fn compare_startup(setup: &Setup, models: &[Model]) -> Result<()> {
+pub(super) fn compare_startup(setup: &Setup, selection: &Selection) -> Result<()> {
     const PROMPT: &str = "The capital of France is";
     let mut rows = Vec::new();
-    for model in models {
+    for model in selection.models() {
+        let model = &model?;
         eprintln!("startup: {}", model.name);
         // Both read the whole file once before anything counts.
         fs::read(&model.path).with_context(|| format!("can't read {}", model.path.display()))?;
@@ -117,7 +119,8 @@ pub(super) fn compare_startup(setup: &Setup, models: &[Model]) -> Result<()> {
         let [ours, theirs] = samples;
         let ratio = median(&ours) / median(&theirs);
         rows.push([
-            model.name.to_owned(),
+            model.name.clone(),
+            model.format.clone(),
             with_spread(&ours, 0),
             with_spread(&theirs, 0),
             format!("{ratio:.2}"),
@@ -125,19 +128,20 @@ pub(super) fn compare_startup(setup: &Setup, models: &[Model]) -> Result<()> {
     }
     let title =
         format!("Start to first token, milliseconds, warm, median of {} runs ± half range", setup.rounds);
-    print(&title, ["model", "smelt", "llama.cpp", "ratio"], &rows);
+    print(&title, ["model", "format", "smelt", "llama.cpp", "ratio"], &rows);
     Ok(())
 }
 
 /// Peak resident memory of reading a prompt of some hundred tokens and writing 64.
-pub(super) fn compare_memory(setup: &Setup, models: &[Model]) -> Result<()> {
+pub(super) fn compare_memory(setup: &Setup, selection: &Selection) -> Result<()> {
     /// About 400 tokens of English.
     const PROMPT_BYTES: usize = 1_800;
     const MIB: f64 = (1 << 20) as f64;
     let text = fs::read_to_string(text()).with_context(|| format!("can't read {}", text().display()))?;
     let prompt: String = text.chars().take(PROMPT_BYTES).collect();
     let mut rows = Vec::new();
-    for model in models {
+    for model in selection.models() {
+        let model = &model?;
         eprintln!("memory: {}", model.name);
         let mut peaks = [0.0; 2];
         for (mut command, peak) in continuations(setup, model, &prompt, 64).into_iter().zip(&mut peaks) {
@@ -149,9 +153,10 @@ pub(super) fn compare_memory(setup: &Setup, models: &[Model]) -> Result<()> {
         let [ours, theirs] = peaks;
         let cells = [file, ours, theirs].map(|value| format!("{value:.0}"));
         let [file, ours_cell, theirs_cell] = cells;
-        rows.push([model.name.to_owned(), file, ours_cell, theirs_cell, format!("{:.2}", ours / theirs)]);
+        let (name, format) = (model.name.clone(), model.format.clone());
+        rows.push([name, format, file, ours_cell, theirs_cell, format!("{:.2}", ours / theirs)]);
     }
-    print("Peak memory, MiB", ["model", "file", "smelt", "llama.cpp", "ratio"], &rows);
+    print("Peak memory, MiB", ["model", "format", "file", "smelt", "llama.cpp", "ratio"], &rows);
     Ok(())
 }
 

@@ -1,115 +1,256 @@
-//! Tokens per second of prompts and answers.
+//! Tokens per second of prompts and answers, beside what the machine can do.
+//!
+//! Programs take turns test by test, and before each run of Smelt the machine's limits are measured: a shared machine's
+//! speed changes within minutes, so only what ran at the same time compares. Ratios and shares are therefore formed
+//! round by round, and the table shows the medians of those.
 
-use std::process::Command;
+use std::fs;
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use anyhow::{Context, Result};
+use serde::Serialize;
 
+use super::Setup;
+use super::models::{Model, Selection, Work};
+use super::programs::{self, Limits, Program, Test};
 use super::table::{median, print, with_spread};
-use super::{Model, Setup};
-use crate::workspace;
 
-const N_PROMPT: u32 = 512;
-const N_GEN: u32 = 128;
-
-/// One test of `llama-bench -o json`; `smelt bench --json` has the same shape.
-#[derive(Deserialize)]
-struct Test {
-    n_prompt: u32,
-    n_gen: u32,
-    /// Tokens per second of each repetition.
-    samples_ts: Vec<f64>,
-    /// Bytes of the model's tensors; only llama-bench's is used.
-    #[serde(default)]
-    model_size: u64,
+/// All rounds of one test on one model.
+#[derive(Serialize)]
+struct Comparison {
+    model: String,
+    format: String,
+    test: Test,
+    work: Work,
+    rounds: Vec<Round>,
 }
 
-/// Tokens per second of one program on one model.
+/// Tokens per second by the order of [`Program::ALL`]; `None` where a program failed or takes no part.
+#[derive(Default, Serialize)]
+struct Round {
+    limits: Option<Limits>,
+    rates: [Option<f64>; Program::ALL.len()],
+}
+
+/// What has gone wrong, and what differs from how a program usually runs.
 #[derive(Default)]
-struct Samples {
-    prompt: Vec<f64>,
-    generation: Vec<f64>,
+struct Notes(Vec<String>);
+
+impl Notes {
+    fn add(&mut self, note: String) {
+        eprintln!("speed: {note}");
+        if !self.0.contains(&note) {
+            self.0.push(note);
+        }
+    }
 }
 
-/// Runs both programs in turn on each model and prints the table.
-pub(super) fn compare(setup: &Setup, models: &[Model]) -> Result<()> {
-    let mut rows = Vec::new();
-    for model in models {
-        let (mut ours, mut theirs, mut model_size) = (Samples::default(), Samples::default(), 0);
-        for round in 0..setup.rounds {
-            eprintln!("speed: {} round {} of {}", model.name, round + 1, setup.rounds);
-            // The order swaps each round, so that a machine that grows warm or busy treats both alike.
-            let ours_first = round % 2 == 0;
-            for is_ours in [ours_first, !ours_first] {
-                if is_ours {
-                    add(&mut smelt_bench(setup, model), &mut ours)?;
-                } else {
-                    model_size = add(&mut llama_bench(setup, model), &mut theirs)?;
-                }
+/// What is compared.
+pub(super) struct Plan<'a> {
+    pub(super) selection: &'a Selection,
+    pub(super) tests: Vec<&'static Test>,
+    pub(super) programs: Vec<Program>,
+    pub(super) json: Option<&'a Path>,
+}
+
+/// Runs the programs in turn and prints the table.
+pub(super) fn compare(setup: &Setup, plan: &Plan<'_>) -> Result<()> {
+    let (mut comparisons, mut notes) = (Vec::new(), Notes::default());
+    for model in plan.selection.models() {
+        let model = model?;
+        for test in plan.tests.iter().filter(|test| test.fits(&model)) {
+            comparisons.push(compare_one(setup, plan, &model, test, &mut notes));
+            // A long run that is interrupted leaves what it has found so far.
+            if let Some(path) = plan.json {
+                let json = serde_json::to_string_pretty(&comparisons)?;
+                fs::write(path, json).with_context(|| format!("can't write {}", path.display()))?;
             }
         }
-        // A token of an answer reads all weights once; a prompt shares the reading, so bytes say nothing there.
-        let gigabytes = model_size as f64 / 1e9;
-        let rate = |samples: &[f64]| format!("{:.1}", median(samples) * gigabytes);
-        rows.push(line(model, &format!("pp{N_PROMPT}"), [&ours.prompt, &theirs.prompt], Default::default()));
-        let rates = [rate(&ours.generation), rate(&theirs.generation)];
-        rows.push(line(model, &format!("tg{N_GEN}"), [&ours.generation, &theirs.generation], rates));
     }
+    let rows: Vec<_> = comparisons.iter().map(row).collect();
     print(
-        &format!("Speed, {} threads, median of {} runs ± half range", setup.threads, setup.rounds),
-        ["model", "test", "smelt tok/s", "llama.cpp tok/s", "ratio", "smelt GB/s", "llama.cpp GB/s"],
+        &format!("Speed, {} threads, median of {} rounds ± half range", setup.threads, setup.rounds),
+        [
+            "model",
+            "format",
+            "test",
+            "smelt tok/s",
+            "llama.cpp tok/s",
+            "ik tok/s",
+            "÷ llama.cpp",
+            "÷ ik",
+            "smelt",
+            "llama.cpp",
+            "ik",
+            "machine's limit",
+        ],
         &rows,
     );
+    println!();
+    notes.0.iter().for_each(|note| println!("- {note}"));
     Ok(())
 }
 
-fn line(model: &Model, test: &str, [ours, theirs]: [&[f64]; 2], rates: [String; 2]) -> [String; 7] {
-    let ratio = format!("{:.2}", median(ours) / median(theirs));
-    let [our_rate, their_rate] = rates;
+fn compare_one(
+    setup: &Setup,
+    plan: &Plan<'_>,
+    model: &Model,
+    test: &'static Test,
+    notes: &mut Notes,
+) -> Comparison {
+    let mut failed = [false; Program::ALL.len()];
+    let mut ik_attention = true;
+    let mut rounds = Vec::new();
+    for round in 0..setup.rounds {
+        eprintln!("speed: {} {} {} round {}", model.name, model.format, test.name, round + 1);
+        let mut results = Round::default();
+        // Another one begins each round, so that a machine that grows warm or busy treats all alike.
+        for turn in 0..Program::ALL.len() {
+            let index = (turn + round as usize) % Program::ALL.len();
+            let program = Program::ALL[index];
+            if failed[index] || !plan.programs.contains(&program) {
+                continue;
+            }
+            let run = |attention| programs::run(setup, program, model, test, attention);
+            let mut outcome = run(ik_attention);
+            let place = format!("at {} of {} {}", test.name, model.name, model.format);
+            if program == Program::Ik && outcome.is_err() && ik_attention {
+                ik_attention = false;
+                outcome = run(false);
+                if outcome.is_ok() {
+                    notes.add(format!("ik's flash attention fails {place}: measured without it"));
+                }
+            }
+            match outcome {
+                Ok(outcome) => {
+                    results.rates[index] = Some(outcome.rate);
+                    results.limits = results.limits.or(outcome.limits);
+                }
+                Err(error) => {
+                    failed[index] = true;
+                    eprintln!("{error:#}");
+                    notes.add(format!("{} does not run {place}: {}", program.name(), first_line(&error)));
+                }
+            }
+        }
+        rounds.push(results);
+    }
+    let (name, format) = (model.name.clone(), model.format.clone());
+    Comparison { model: name, format, test: *test, work: model.work, rounds }
+}
+
+/// An error's first line without the command, which is long.
+fn first_line(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let line = text.lines().next().unwrap_or_default();
+    line.rsplit_once(" failed: ").map_or(line, |(_, reason)| reason).to_owned()
+}
+
+impl Comparison {
+    /// Tokens per second of each round in which the program ran.
+    fn rates(&self, program: usize) -> Vec<f64> {
+        self.rounds.iter().filter_map(|round| round.rates[program]).collect()
+    }
+
+    /// How many times as fast as another program the first one, Smelt, is.
+    fn ratio(&self, other: usize) -> Option<f64> {
+        let ratios: Vec<f64> =
+            self.rounds.iter().filter_map(|round| Some(round.rates[0]? / round.rates[other]?)).collect();
+        (!ratios.is_empty()).then(|| median(&ratios))
+    }
+
+    /// What a token per second is in the unit of the limit: GB/s for answers, GMAC/s for prompts.
+    fn unit_per_token(&self) -> f64 {
+        match self.test.n_prompt {
+            0 => self.work.bytes_per_step(self.test.sequences) / f64::from(self.test.sequences) / 1e9,
+            _ => self.work.gmac_per_prompt_token(),
+        }
+    }
+
+    fn limit(&self, limits: &Limits) -> f64 {
+        match (self.test.n_prompt, self.work.is_float) {
+            (0, _) => limits.read_gb_per_s,
+            (_, true) => limits.f32_gmac_per_s,
+            (_, false) => limits.int8_gmac_per_s,
+        }
+    }
+
+    /// A program's rate in the limit's unit, and its share of the limit.
+    fn share(&self, program: usize) -> String {
+        let rates = self.rates(program);
+        if rates.is_empty() {
+            return "-".to_owned();
+        }
+        let rate = median(&rates) * self.unit_per_token();
+        let shares: Vec<f64> = self
+            .rounds
+            .iter()
+            .filter_map(|round| {
+                Some(round.rates[program]? * self.unit_per_token() / self.limit(&round.limits?) * 100.0)
+            })
+            .collect();
+        match shares.is_empty() {
+            true => format!("{rate:.1}"),
+            false => format!("{rate:.1} = {:.0} %", median(&shares)),
+        }
+    }
+}
+
+fn row(comparison: &Comparison) -> [String; 12] {
+    let rate = |program| match comparison.rates(program) {
+        rates if rates.is_empty() => "-".to_owned(),
+        rates => with_spread(&rates, 1),
+    };
+    let ratio = |program| comparison.ratio(program).map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let limits: Vec<f64> = comparison
+        .rounds
+        .iter()
+        .filter_map(|round| round.limits.as_ref())
+        .map(|limits| comparison.limit(limits))
+        .collect();
+    let unit = if comparison.test.n_prompt == 0 { "GB/s" } else { "GMAC/s" };
+    let limit = if limits.is_empty() { unit.to_owned() } else { format!("{:.1} {unit}", median(&limits)) };
     [
-        model.name.to_owned(),
-        test.to_owned(),
-        with_spread(ours, 1),
-        with_spread(theirs, 1),
-        ratio,
-        our_rate,
-        their_rate,
+        comparison.model.clone(),
+        comparison.format.clone(),
+        comparison.test.name.to_owned(),
+        rate(0),
+        rate(1),
+        rate(2),
+        ratio(1),
+        ratio(2),
+        comparison.share(0),
+        comparison.share(1),
+        comparison.share(2),
+        limit,
     ]
 }
 
-fn smelt_bench(setup: &Setup, model: &Model) -> Command {
-    let mut command = setup.smelt(&["bench"], model);
-    command.args(["-t", &setup.threads.to_string()]).args(sizes()).arg("--json");
-    command
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn llama_bench(setup: &Setup, model: &Model) -> Command {
-    let mut command = setup.llama("llama-bench", model);
-    command.args(sizes()).args(["-o", "json"]);
-    command
-}
-
-/// One repetition for each run: it is the rounds that repeat, and take turns.
-fn sizes() -> [String; 6] {
-    ["-p".into(), N_PROMPT.to_string(), "-n".into(), N_GEN.to_string(), "-r".into(), "1".into()]
-}
-
-/// Runs a benchmark, adds its samples, and gives the model's bytes that it states.
-fn add(command: &mut Command, samples: &mut Samples) -> Result<u64> {
-    let printed = workspace::output(command)?;
-    let tests: Vec<Test> = serde_json::from_str(&printed)
-        .with_context(|| format!("can't read what {} printed", workspace::describe(command)))?;
-    for test in &tests {
-        match (test.n_prompt, test.n_gen) {
-            (N_PROMPT, 0) => samples.prompt.extend(&test.samples_ts),
-            (0, N_GEN) => samples.generation.extend(&test.samples_ts),
-            _ => {}
-        }
+    #[test]
+    fn ratios_are_formed_round_by_round() {
+        let limits =
+            |read_gb_per_s| Some(Limits { read_gb_per_s, int8_gmac_per_s: 1.0, f32_gmac_per_s: 1.0 });
+        let rounds = vec![
+            Round { limits: limits(10.0), rates: [Some(2.0), Some(1.0), None] },
+            Round { limits: limits(40.0), rates: [Some(9.0), Some(3.0), None] },
+            Round { limits: limits(20.0), rates: [Some(4.0), None, None] },
+        ];
+        let test = *programs::TESTS.iter().find(|test| test.name == "tg64").expect("it is in the list");
+        let (model, format) = (String::new(), String::new());
+        let comparison = Comparison { model, format, test, work: Work::default(), rounds };
+        assert_eq!(comparison.ratio(1), Some(2.5));
+        assert_eq!(comparison.ratio(2), None);
+        assert_eq!(comparison.share(2), "-");
+        assert_eq!(comparison.rates(0), [2.0, 9.0, 4.0]);
     }
-    ensure!(
-        !samples.prompt.is_empty() && !samples.generation.is_empty(),
-        "{} printed no test of {N_PROMPT} prompt tokens or of {N_GEN} answer tokens",
-        workspace::describe(command)
-    );
-    Ok(tests.iter().map(|test| test.model_size).max().unwrap_or(0))
+
+    #[test]
+    fn errors_are_cut_to_their_reason() {
+        let error = anyhow::anyhow!("/a/python ik_bench.py failed: signal: 4 (SIGILL)\nlong text");
+        assert_eq!(first_line(&error), "signal: 4 (SIGILL)");
+    }
 }

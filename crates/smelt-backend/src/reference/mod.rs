@@ -247,8 +247,4 @@ impl Backend for Reference {
         out.copy_from_slice(&self.buffers[self.program.output.index()][..out.len()]);
         Ok(())
     }
-
-    fn weight_bytes_per_token(&self) -> u64 {
-        self.program.weight_bytes_per_token()
-    }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::value_parser;
 use serde::Serialize;
 use smelt_checkpoint::Checkpoint;
-use smelt_engine::{Engine, Facts, KvFormat};
+use smelt_engine::{Engine, Facts, KvFormat, Peaks};
 
 use super::load::{MachineArgs, ModelArg, load};
 use crate::context::Context;
@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Tokens that are in the cache before, separated by commas
     #[arg(short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',', value_parser = value_parser!(u32).range(..=1 << 24))]
     n_depth: Vec<u32>,
+    /// Sequences whose answers are computed together
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=512))]
+    parallel: u16,
     /// How often each test is timed
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=10_000))]
     repetitions: u32,
@@ -50,14 +53,19 @@ pub(crate) struct Args {
     /// Print JSON in llama-bench's form
     #[arg(long, help_heading = "Output")]
     json: bool,
+    /// Measure the machine's limits before each test, for --json
+    #[arg(long, hide = true)]
+    machine_limits: bool,
 }
 
-/// One test: a prompt or an answer behind `depth` tokens. One of the two counts is 0.
+/// One test: a prompt or answers behind `depth` tokens. One of the two counts is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Test {
     n_prompt: usize,
     n_gen: usize,
     depth: usize,
+    /// Sequences with an answer each; 1 for prompts.
+    parallel: usize,
 }
 
 /// A line of the result: every field of llama-bench (build 11434), under its names and in its order.
@@ -94,6 +102,30 @@ struct Record {
     /// Gigabytes that decoding reads per second; Smelt's own field, absent for prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     avg_gb_per_s: Option<f64>,
+    /// Sequences with an answer each; Smelt's own field.
+    n_parallel: usize,
+    /// Smelt's own field, with --machine-limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<Limits>,
+}
+
+/// What the machine can do at best, with as many threads as the test has.
+#[derive(Debug, Serialize)]
+struct Limits {
+    read_gb_per_s: f64,
+    int8_gmac_per_s: f64,
+    f32_gmac_per_s: f64,
+}
+
+impl Limits {
+    fn measure(engine: &mut Engine) -> Result<Option<Self>> {
+        let (read, peaks) = (engine.measure_bandwidth()?, engine.measure_peaks());
+        Ok(read.zip(peaks).map(|(read_gb_per_s, Peaks { int8_gmac_per_s, f32_gmac_per_s })| Self {
+            read_gb_per_s,
+            int8_gmac_per_s,
+            f32_gmac_per_s,
+        }))
+    }
 }
 
 /// How threads are tied to cores: not at all, and idle ones sleep.
@@ -155,15 +187,19 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let longest = tests.iter().map(|t| t.depth + t.n_prompt + t.n_gen).max();
     let longest =
         longest.ok_or_else(|| Usage("there is nothing to measure: -p and -n are both 0".to_owned()))?;
-    let settings = args.machine.settings(Some(longest), KvFormat::F16);
+    let mut settings = args.machine.settings(Some(longest), KvFormat::F16);
+    let parallel = usize::from(args.parallel);
+    settings.batch = settings.batch.max(parallel);
+    settings.logit_rows = settings.logit_rows.max(parallel);
     let mut engine = load(&args.model, &settings, context)?;
     let model_type = model_type(engine.file(), engine.facts())?;
     let mut records = Vec::new();
     for test in tests {
         let test_time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let machine = if args.machine_limits { Limits::measure(&mut engine)? } else { None };
         let samples = wait::with_spinner(&test.name(), || measure(&mut engine, test, args.repetitions))?;
         let samples_ns: Vec<u64> = samples.iter().map(|t| t.as_nanos() as u64).collect();
-        let tokens = (test.n_prompt + test.n_gen) as f64;
+        let tokens = (test.n_prompt + test.n_gen * test.parallel) as f64;
         let samples_ts: Vec<f64> = samples.iter().map(|t| tokens / t.as_secs_f64()).collect();
         let (avg_ts, stddev_ts) = mean_and_deviation(&samples_ts);
         let nanoseconds: Vec<f64> = samples_ns.iter().map(|ns| *ns as f64).collect();
@@ -198,6 +234,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             samples_ns,
             samples_ts,
             avg_gb_per_s: (test.n_gen > 0).then(|| test.bytes_per_token(facts) * avg_ts / 1e9),
+            n_parallel: test.parallel,
+            machine,
         });
     }
     match args.json {
@@ -211,8 +249,10 @@ fn tests(args: &Args) -> Vec<Test> {
     let mut tests = Vec::new();
     for &depth in &args.n_depth {
         let depth = depth as usize;
-        let prompts = args.n_prompt.iter().map(|n| Test { n_prompt: *n as usize, n_gen: 0, depth });
-        let answers = args.n_gen.iter().map(|n| Test { n_prompt: 0, n_gen: *n as usize, depth });
+        let parallel = usize::from(args.parallel);
+        let prompts =
+            args.n_prompt.iter().map(|n| Test { n_prompt: *n as usize, n_gen: 0, depth, parallel: 1 });
+        let answers = args.n_gen.iter().map(|n| Test { n_prompt: 0, n_gen: *n as usize, depth, parallel });
         tests.extend(prompts.chain(answers).filter(|t| t.n_prompt + t.n_gen > 0));
     }
     tests
@@ -222,24 +262,23 @@ impl Test {
     fn name(self) -> String {
         let (kind, n) = if self.n_gen > 0 { ("tg", self.n_gen) } else { ("pp", self.n_prompt) };
         let depth = if self.depth > 0 { format!(" @ d{}", self.depth) } else { String::new() };
-        format!("{kind}{n}{depth}")
+        let parallel = if self.parallel > 1 { format!(" x {}", self.parallel) } else { String::new() };
+        format!("{kind}{n}{parallel}{depth}")
     }
 
-    /// What decoding a token reads: the weights, and the keys and values of the tokens before, on average.
+    /// What decoding a token reads: its share of the weights, and the keys and values of the tokens before, on average.
     fn bytes_per_token(self, facts: &Facts) -> f64 {
         let behind = self.depth as f64 + self.n_gen as f64 / 2.0;
-        facts.weight_bytes_per_token as f64 + facts.kv_bytes_per_token as f64 * behind
+        facts.weight_bytes_per_token as f64 / self.parallel as f64 + facts.kv_bytes_per_token as f64 * behind
     }
 }
 
-/// Times a test; the first run, which warms caches and threads up, doesn't count.
+/// Times a test.
 fn measure(engine: &mut Engine, test: Test, repetitions: u32) -> Result<Vec<Duration>> {
-    let mut once = || match test.n_gen {
-        0 => engine.time_prefill(test.n_prompt, test.depth),
-        n_gen => engine.time_decode(n_gen, test.depth),
-    };
-    once()?;
-    Ok((0..repetitions).map(|_| once()).collect::<Result<_, _>>()?)
+    Ok(match test.n_gen {
+        0 => engine.time_prefill(test.n_prompt, test.depth, repetitions)?,
+        n_gen => engine.time_decode(n_gen, test.depth, test.parallel, repetitions)?,
+    })
 }
 
 /// Mean and sample standard deviation; the latter is 0 of a single value.
@@ -278,7 +317,7 @@ fn count(n: u64) -> String {
 fn table(records: &[Record]) -> Result<()> {
     let header = ["model", "size", "params", "backend", "threads", "test", "t/s", "GB/s"].map(String::from);
     let rows = records.iter().map(|r| {
-        let test = Test { n_prompt: r.n_prompt, n_gen: r.n_gen, depth: r.n_depth };
+        let test = Test { n_prompt: r.n_prompt, n_gen: r.n_gen, depth: r.n_depth, parallel: r.n_parallel };
         [
             r.model_type.clone(),
             output::bytes(r.model_size),

@@ -153,6 +153,22 @@ fn bench_speaks_llama_benchs_json() {
 }
 
 #[test]
+fn bench_times_sequences_together_and_the_machine() {
+    let model = llama();
+    let args = ["-p", "0", "-n", "4", "-d", "3", "-r", "1", "-t", "1", "--parallel", "9", "--machine-limits"];
+    let args = [&["bench", model.to_str().unwrap(), "--json"], args.as_slice()].concat();
+    let records: Vec<Value> = serde_json::from_str(&run(&args, "").ok()).unwrap();
+    let [record] = records.as_slice() else { panic!("one test, not {}", records.len()) };
+    assert_eq!((&record["n_gen"], &record["n_parallel"]), (&Value::from(4), &Value::from(9)));
+    // Tokens of all sequences count.
+    let (rate, time) = (record["samples_ts"][0].as_f64().unwrap(), record["samples_ns"][0].as_f64().unwrap());
+    assert!((rate * time / 1e9 - 36.0).abs() < 1e-6, "{record}");
+    for key in ["read_gb_per_s", "int8_gmac_per_s", "f32_gmac_per_s"] {
+        assert!(record["machine"][key].as_f64().unwrap() > 0.0, "{key}: {record}");
+    }
+}
+
+#[test]
 fn bench_prints_a_table() {
     let model = llama();
     let table = run(&["bench", model.to_str().unwrap(), "-p", "8", "-n", "4", "-r", "2", "-t", "1"], "").ok();

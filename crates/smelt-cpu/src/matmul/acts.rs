@@ -352,11 +352,6 @@ pub(crate) struct ActRow<'a> {
 impl ActRow<'_> {
     pub(crate) const EMPTY: Self = Self { codes: &[], scales: &[], sums: &[], scaled_sums: &[] };
 
-    /// Values.
-    pub(crate) fn len(&self) -> usize {
-        self.codes.len()
-    }
-
     /// Codes `i..i + 4` as a lane.
     ///
     /// # Safety

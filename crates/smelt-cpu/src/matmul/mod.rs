@@ -4,7 +4,7 @@
 //!
 //! Sixteen rows of weights (a *panel*) are unpacked, a few hundred values at a time, to a tile in the first-level
 //! cache whose vector lanes are rows ([`unpack`]); a micro-kernel multiplies the tile with many tokens ([`micro`]). For a
-//! single token the same two steps run block by block in registers ([`single`]): with lanes = rows the packed bytes are
+//! few tokens the same two steps run block by block in registers ([`few`]): with lanes = rows the packed bytes are
 //! transposed once, which costs fewer instructions than reducing a vector of partial sums for every row and block, and
 //! leaves decode bound by memory. It also makes one order of float operations hold for all batch sizes by construction.
 //!
@@ -13,24 +13,23 @@
 
 mod acts;
 mod class;
+mod few;
 mod float;
 mod micro;
-mod single;
 #[cfg(test)]
 mod tests;
 mod tile;
 mod unpack;
 
-use acts::ActRow;
 pub use acts::{ActsWriter, QuantizedActs, Tokens};
 
 use crate::isa::{Isa, Line};
 use class::Class;
 use core::marker::PhantomData;
 use core::ops::Range;
+use few::{FEW, Few};
 use float::FloatKind;
 use micro::Micro;
-use single::Single;
 use smelt_quant::{Activation, Format};
 use tile::{PANEL, Panel, Tile};
 use unpack::{Unpack, UnpackBlocks};
@@ -68,6 +67,14 @@ impl<'a> OutView<'a> {
         Self { start: out.as_mut_ptr(), len: out.len(), stride, owner: PhantomData }
     }
 
+    /// A view of `len` floats from `start` on, for threads that share a buffer: no `&mut` may span what others write.
+    ///
+    /// # Safety
+    /// The floats stay allocated and initialised for the view's lifetime.
+    pub(crate) unsafe fn from_raw(start: *mut f32, len: usize, stride: usize) -> Self {
+        Self { start, len, stride, owner: PhantomData }
+    }
+
     /// Writes the values of rows `first..` of token row `t`.
     ///
     /// # Safety
@@ -92,8 +99,8 @@ pub struct Kernel {
 /// How a kernel computes.
 #[derive(Debug, Clone, Copy)]
 enum Path {
-    /// Through a tile: unpack, then multiply; or both at once for a single token.
-    Tile { unpack: UnpackFn, multiply: MultiplyFn, single: SingleFn, group: usize },
+    /// Through a tile: unpack, then multiply; or both at once for a few tokens.
+    Tile { unpack: UnpackFn, multiply: MultiplyFn, few: FewFn },
     /// Float weights.
     Float(FloatKind),
     /// Row by row with the format's scalar dot product.
@@ -101,7 +108,7 @@ enum Path {
 }
 
 type UnpackFn = fn(Isa, &Panel<'_>, Range<usize>, &mut Tile);
-type SingleFn = fn(Isa, Panel<'_>, ActRow<'_>, &mut Line);
+type FewFn = fn(Isa, Panel<'_>, &QuantizedActs, Tokens<'_>, &mut [Line; FEW]);
 type MultiplyFn = fn(Isa, &Tile, values: Range<usize>, &QuantizedActs, Tokens<'_>, &mut [Line]);
 
 fn unpack_blocks<U: Unpack<B>, const B: usize>(
@@ -114,9 +121,14 @@ fn unpack_blocks<U: Unpack<B>, const B: usize>(
     isa.run(UnpackBlocks::<U, B> { panel, blocks, tile, format: PhantomData });
 }
 
-fn single<U: Unpack<B>, const B: usize>(isa: Isa, panel: Panel<'_>, acts: ActRow<'_>, sums: &mut Line) {
-    let blocks = panel.row_bytes() / B;
-    isa.run(Single::<U, B> { panel, blocks, acts, sums, format: PhantomData });
+fn few<U: Unpack<B>, const B: usize>(
+    isa: Isa,
+    panel: Panel<'_>,
+    acts: &QuantizedActs,
+    tokens: Tokens<'_>,
+    sums: &mut [Line; FEW],
+) {
+    isa.run(Few::<U, B> { panel, acts, tokens, sums, format: PhantomData });
 }
 
 fn multiply<C: Class>(
@@ -133,12 +145,7 @@ fn multiply<C: Class>(
 
 impl Path {
     fn tile<U: Unpack<B>, const B: usize>() -> Self {
-        Path::Tile {
-            unpack: unpack_blocks::<U, B>,
-            multiply: multiply::<U::Class>,
-            single: single::<U, B>,
-            group: U::Class::GROUP,
-        }
+        Path::Tile { unpack: unpack_blocks::<U, B>, multiply: multiply::<U::Class>, few: few::<U, B> }
     }
 
     fn of(format: &Format) -> Self {
@@ -146,31 +153,7 @@ impl Path {
             "F32" => Path::Float(FloatKind::F32),
             "F16" => Path::Float(FloatKind::F16),
             "BF16" => Path::Float(FloatKind::Bf16),
-            "Q4_0" => Path::tile::<unpack::Q4_0, 18>(),
-            "Q4_1" => Path::tile::<unpack::Q4_1, 20>(),
-            "Q5_0" => Path::tile::<unpack::Q5_0, 22>(),
-            "Q5_1" => Path::tile::<unpack::Q5_1, 24>(),
-            "Q8_0" => Path::tile::<unpack::Q8_0, 34>(),
-            "Q2_K" => Path::tile::<unpack::Q2K, 84>(),
-            "Q3_K" => Path::tile::<unpack::Q3K, 110>(),
-            "Q4_K" => Path::tile::<unpack::Q4K, 144>(),
-            "Q5_K" => Path::tile::<unpack::Q5K, 176>(),
-            "Q6_K" => Path::tile::<unpack::Q6K, 210>(),
-            "Q8_K" => Path::tile::<unpack::Q8K, 292>(),
-            "IQ1_S" => Path::tile::<unpack::Iq1S, 50>(),
-            "IQ1_M" => Path::tile::<unpack::Iq1M, 56>(),
-            "IQ2_XXS" => Path::tile::<unpack::Iq2Xxs, 66>(),
-            "IQ2_XS" => Path::tile::<unpack::Iq2Xs, 74>(),
-            "IQ2_S" => Path::tile::<unpack::Iq2S, 82>(),
-            "IQ3_XXS" => Path::tile::<unpack::Iq3Xxs, 98>(),
-            "IQ3_S" => Path::tile::<unpack::Iq3S, 110>(),
-            "IQ4_NL" => Path::tile::<unpack::Iq4Nl, 18>(),
-            "IQ4_XS" => Path::tile::<unpack::Iq4Xs, 136>(),
-            "TQ1_0" => Path::tile::<unpack::Tq1_0, 54>(),
-            "TQ2_0" => Path::tile::<unpack::Tq2_0, 66>(),
-            "MXFP4" => Path::tile::<unpack::Mxfp4, 17>(),
-            "NVFP4" => Path::tile::<unpack::Nvfp4, 36>(),
-            _ => Path::Oracle,
+            name => unpack::path(name).unwrap_or(Path::Oracle),
         }
     }
 }
@@ -252,10 +235,10 @@ pub unsafe fn matmul_rows(
     // SAFETY: the caller's promise is handed on.
     unsafe {
         match kernel.path {
-            Path::Tile { unpack, multiply, single, group } => {
+            Path::Tile { unpack, multiply, few } => {
                 let job = Job { kernel, weights, row_bytes, acts, tokens, out };
-                if tokens.len() == 1 {
-                    job.single(rows, single, acts.row(tokens.row(0), group), scratch);
+                if tokens.len() <= FEW {
+                    job.few(rows, few, scratch);
                 } else {
                     job.through_tiles(rows, unpack, multiply, scratch);
                 }
@@ -280,15 +263,17 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// # Safety
-    /// As [`matmul_rows`], for one token.
-    unsafe fn single(&self, rows: Range<usize>, single: SingleFn, acts: ActRow<'_>, scratch: &mut Scratch) {
+    /// As [`matmul_rows`], for at most [`FEW`] tokens.
+    unsafe fn few(&self, rows: Range<usize>, few: FewFn, scratch: &mut Scratch) {
+        let mut sums = [Line::ZERO; FEW];
         for first in rows.clone().step_by(PANEL) {
             let panel = Panel::new(self.weights, self.row_bytes, (first, rows.end), &mut scratch.edge);
-            let mut sums = Line::ZERO;
-            single(self.kernel.isa, panel, acts, &mut sums);
+            few(self.kernel.isa, panel, self.acts, self.tokens, &mut sums);
             let wanted = PANEL.min(rows.end - first);
-            // SAFETY: the caller's promise.
-            unsafe { self.out.write(self.tokens.out_row(0), first, &sums.floats()[..wanted]) };
+            for t in 0..self.tokens.len() {
+                // SAFETY: the caller's promise.
+                unsafe { self.out.write(self.tokens.out_row(t), first, &sums[t].floats()[..wanted]) };
+            }
         }
     }
 

@@ -29,36 +29,44 @@ mod q8_k;
 mod tq1_0;
 mod tq2_0;
 
-pub(crate) use iq1_m::Iq1M;
-pub(crate) use iq1_s::Iq1S;
-pub(crate) use iq2_s::Iq2S;
-pub(crate) use iq2_xs::Iq2Xs;
-pub(crate) use iq2_xxs::Iq2Xxs;
-pub(crate) use iq3_s::Iq3S;
-pub(crate) use iq3_xxs::Iq3Xxs;
-pub(crate) use iq4_nl::Iq4Nl;
-pub(crate) use iq4_xs::Iq4Xs;
-pub(crate) use mxfp4::Mxfp4;
-pub(crate) use nvfp4::Nvfp4;
-pub(crate) use q2_k::Q2K;
-pub(crate) use q3_k::Q3K;
-pub(crate) use q4_0::Q4_0;
-pub(crate) use q4_1::Q4_1;
-pub(crate) use q4_k::Q4K;
-pub(crate) use q5_0::Q5_0;
-pub(crate) use q5_1::Q5_1;
-pub(crate) use q5_k::Q5K;
-pub(crate) use q6_k::Q6K;
-pub(crate) use q8_0::Q8_0;
-pub(crate) use q8_k::Q8K;
-pub(crate) use tq1_0::Tq1_0;
-pub(crate) use tq2_0::Tq2_0;
-
+use super::Path;
 use super::class::Class;
 use super::tile::{PANEL, Panel, Tile, TileBlock, TileShape};
 use crate::isa::{Line, Op, Rows, Simd, prefetch};
 use core::marker::PhantomData;
 use core::ops::Range;
+
+/// The way through tiles for the format `name`, if it has an unpacker: with the module above, the one line that makes a
+/// format fast.
+pub(super) fn path(name: &str) -> Option<Path> {
+    Some(match name {
+        "Q4_0" => Path::tile::<q4_0::Q4_0, 18>(),
+        "Q4_1" => Path::tile::<q4_1::Q4_1, 20>(),
+        "Q5_0" => Path::tile::<q5_0::Q5_0, 22>(),
+        "Q5_1" => Path::tile::<q5_1::Q5_1, 24>(),
+        "Q8_0" => Path::tile::<q8_0::Q8_0, 34>(),
+        "Q2_K" => Path::tile::<q2_k::Q2K, 84>(),
+        "Q3_K" => Path::tile::<q3_k::Q3K, 110>(),
+        "Q4_K" => Path::tile::<q4_k::Q4K, 144>(),
+        "Q5_K" => Path::tile::<q5_k::Q5K, 176>(),
+        "Q6_K" => Path::tile::<q6_k::Q6K, 210>(),
+        "Q8_K" => Path::tile::<q8_k::Q8K, 292>(),
+        "IQ1_S" => Path::tile::<iq1_s::Iq1S, 50>(),
+        "IQ1_M" => Path::tile::<iq1_m::Iq1M, 56>(),
+        "IQ2_XXS" => Path::tile::<iq2_xxs::Iq2Xxs, 66>(),
+        "IQ2_XS" => Path::tile::<iq2_xs::Iq2Xs, 74>(),
+        "IQ2_S" => Path::tile::<iq2_s::Iq2S, 82>(),
+        "IQ3_XXS" => Path::tile::<iq3_xxs::Iq3Xxs, 98>(),
+        "IQ3_S" => Path::tile::<iq3_s::Iq3S, 110>(),
+        "IQ4_NL" => Path::tile::<iq4_nl::Iq4Nl, 18>(),
+        "IQ4_XS" => Path::tile::<iq4_xs::Iq4Xs, 136>(),
+        "TQ1_0" => Path::tile::<tq1_0::Tq1_0, 54>(),
+        "TQ2_0" => Path::tile::<tq2_0::Tq2_0, 66>(),
+        "MXFP4" => Path::tile::<mxfp4::Mxfp4, 17>(),
+        "NVFP4" => Path::tile::<nvfp4::Nvfp4, 36>(),
+        _ => return None,
+    })
+}
 
 /// How a format's blocks of `B` bytes become a tile.
 pub(crate) trait Unpack<const B: usize>: 'static {

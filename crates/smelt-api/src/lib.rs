@@ -1,0 +1,21 @@
+//! The wire types of the HTTP interfaces: OpenAI, Anthropic, Ollama.
+//!
+//! A request is read in two steps. [`params`] checks the body against a table of parameters, so that types, ranges and
+//! unsupported parameters are reported in one way, by the parameter's name; the dialect's own `read` then makes a typed
+//! request of it. A response is a struct that serialises to exactly what the dialect's clients expect.
+//!
+//! Architecture Invariant: a parameter that is known and not supported is refused, never ignored; a field that nobody
+//! knows (routers add some) is tolerated and told to the caller.
+
+pub mod anthropic;
+pub mod error;
+pub mod message;
+pub mod ollama;
+pub mod openai;
+pub mod params;
+pub mod sampling;
+pub mod tokens;
+
+pub use error::{ApiError, Code, Dialect};
+pub use message::{ChatMessage, Role};
+pub use sampling::{Limits, Sampling};

@@ -1,0 +1,300 @@
+//! Ollama: chat, generate, tags, show, ps, version.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+use crate::message::{ChatMessage, Role};
+use crate::params::{Fields, Kind, Param, Params, Support, param};
+use crate::sampling::{COMMON, Limits, Sampling};
+
+use Kind::{Any, Bool, Integer, List, Object, Text};
+use Support::{Harmless, Only, Required, Yes};
+
+const U31: i64 = i32::MAX as i64;
+const NO_TOOLS: &str = "tool calls are not implemented yet";
+
+static BOTH: &[Param] = &[
+    param("model", Text, Required, "the model's name; `:latest` may follow"),
+    param("stream", Bool, Yes, "send the answer piece by piece; on"),
+    param("options", Object, Yes, "how tokens are chosen and where the answer ends"),
+    param(
+        "format",
+        Any,
+        Only(&["\"\""]),
+        "structured output is not implemented yet; ask for JSON in the prompt",
+    ),
+    param("think", Any, Only(&["false"]), "reasoning stays in the answer's text"),
+    param("keep_alive", Any, Harmless, "models stay loaded"),
+    param("logprobs", Any, Only(&["false"]), "use /v1/chat/completions"),
+    param("top_logprobs", Any, Only(&["0"]), "use /v1/chat/completions"),
+    param("truncate", Any, Only(&["false"]), "a prompt that is too long is refused, never cut"),
+    param("shift", Any, Only(&["false"]), "an answer ends where the context is full"),
+];
+
+static CHAT: &[Param] = &[
+    param("messages", List, Yes, "the conversation; without messages, the model is only loaded"),
+    param("tools", Any, Only(&["[]"]), NO_TOOLS),
+];
+
+static GENERATE: &[Param] = &[
+    param("prompt", Text, Yes, "the text; without it, the model is only loaded"),
+    param("system", Text, Yes, "instructions"),
+    param("raw", Bool, Yes, "continue the text, without the chat template"),
+    param("suffix", Any, Only(&["\"\""]), "text can only be continued"),
+    param("template", Any, Only(&["\"\""]), "the model's own template is used"),
+    param("context", Any, Only(&["[]"]), "use /api/chat to go on with a conversation"),
+    param("images", Any, Only(&["[]"]), "only text is understood"),
+];
+
+static OPTIONS: &[Param] = &[
+    param("num_predict", Integer(-2, U31), Yes, "tokens of the answer; negative is without limit"),
+    param(
+        "num_ctx",
+        Integer(1, U31),
+        Yes,
+        "tokens of prompt and answer together; at most the server's context",
+    ),
+    param("num_keep", Any, Harmless, "nothing is dropped from a context"),
+    param("num_batch", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("num_gpu", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("main_gpu", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("num_thread", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("use_mmap", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("use_mlock", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("low_vram", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("numa", Any, Harmless, "a choice of the server, which changes no answer"),
+    param("tfs_z", Any, Only(&["1", "1.0"]), "use top_p or min_p"),
+    param("penalize_newline", Any, Only(&["true"]), "line breaks are tokens like others"),
+];
+
+/// The parameters of chats.
+pub static CHAT_PARAMS: &[Params] = &[BOTH, CHAT];
+/// The parameters of generations.
+pub static GENERATE_PARAMS: &[Params] = &[BOTH, GENERATE];
+/// The parameters of questions about a model.
+pub static SHOW_PARAMS: &[Params] = &[&[
+    param("model", Text, Yes, "the model's name"),
+    param("name", Text, Yes, "the same, in an older word"),
+    param("verbose", Any, Harmless, "everything is told"),
+]];
+
+/// What chats and generations have in common.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Common {
+    /// The model asked for.
+    pub model: String,
+    /// Send it piece by piece.
+    pub stream: bool,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Where the answer ends.
+    pub limits: Limits,
+    /// Tokens of prompt and answer together.
+    pub num_ctx: Option<usize>,
+    /// Fields that nobody knows.
+    pub unknown: Vec<String>,
+}
+
+impl Common {
+    fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let options = fields.object("options").unwrap_or_default();
+        let mut options = Fields::nested(options, &[OPTIONS, COMMON], "options")?;
+        let unknown = [fields.unknown(), options.unknown()].concat();
+        Ok(Self {
+            model: fields.text("model").unwrap_or_default(),
+            stream: fields.bool("stream").unwrap_or(true),
+            sampling: Sampling::read(&mut options)?,
+            limits: Limits::read(&mut options, &["num_predict"], "stop")?,
+            num_ctx: options.count("num_ctx"),
+            unknown,
+        })
+    }
+}
+
+/// A request for a chat.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChatRequest {
+    /// What generations have too.
+    pub common: Common,
+    /// The conversation; empty to load the model.
+    pub messages: Vec<ChatMessage>,
+}
+
+impl ChatRequest {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// What a client can do wrong.
+    pub fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body, CHAT_PARAMS)?;
+        let roles = [Role::System, Role::User, Role::Assistant];
+        let messages = match fields.list("messages") {
+            Some(messages) if !messages.is_empty() => ChatMessage::read_all(messages, "messages", &roles)?,
+            _ => Vec::new(),
+        };
+        Ok(Self { common: Common::read(&mut fields)?, messages })
+    }
+}
+
+/// A request to generate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerateRequest {
+    /// What chats have too.
+    pub common: Common,
+    /// The text; empty to load the model.
+    pub prompt: String,
+    /// Instructions.
+    pub system: Option<String>,
+    /// Without the chat template.
+    pub raw: bool,
+}
+
+impl GenerateRequest {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// What a client can do wrong.
+    pub fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body, GENERATE_PARAMS)?;
+        let request = Self {
+            prompt: fields.text("prompt").unwrap_or_default(),
+            system: fields.text("system").filter(|s| !s.is_empty()),
+            raw: fields.bool("raw").unwrap_or(false),
+            common: Common::read(&mut fields)?,
+        };
+        match request.raw && request.system.is_some() {
+            true => Err(ApiError::value("system", "has no place in a raw prompt")),
+            false => Ok(request),
+        }
+    }
+}
+
+/// The model that a question is about.
+///
+/// # Errors
+/// If the body is malformed or names none.
+pub fn read_show(body: &[u8]) -> Result<String, ApiError> {
+    let mut fields = Fields::parse(body, SHOW_PARAMS)?;
+    fields.text("model").or(fields.text("name")).ok_or_else(|| ApiError::missing("model"))
+}
+
+/// A piece of an answer, or all of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    /// The model's name.
+    pub model: String,
+    /// Now, in RFC 3339.
+    pub created_at: String,
+    /// Of a chat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<AnswerMessage>,
+    /// Of a generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+    /// Whether it is the last piece.
+    pub done: bool,
+    /// How it went, in the last piece.
+    #[serde(flatten)]
+    pub end: Option<End>,
+}
+
+/// What the model said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AnswerMessage {
+    /// `assistant`.
+    pub role: &'static str,
+    /// The text.
+    pub content: String,
+}
+
+/// How an answer went; durations in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct End {
+    /// `stop`, `length` or `load`.
+    pub done_reason: &'static str,
+    /// From the request's arrival.
+    pub total_duration: u64,
+    /// Models are loaded before they are asked.
+    pub load_duration: u64,
+    /// Tokens of the prompt.
+    pub prompt_eval_count: usize,
+    /// To the first token.
+    pub prompt_eval_duration: u64,
+    /// Tokens of the answer.
+    pub eval_count: usize,
+    /// From the first token to the last.
+    pub eval_duration: u64,
+}
+
+/// What a model is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Details {
+    /// Empty: models are not derived from one another.
+    pub parent_model: String,
+    /// `gguf`.
+    pub format: &'static str,
+    /// The architecture.
+    pub family: String,
+    /// The same, as a list.
+    pub families: Vec<String>,
+    /// As people write it: `135M`.
+    pub parameter_size: String,
+    /// The weights' format, as people write it.
+    pub quantization_level: String,
+}
+
+/// A model in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ListedModel {
+    /// Its name.
+    pub name: String,
+    /// The same.
+    pub model: String,
+    /// In RFC 3339.
+    pub modified_at: String,
+    /// Bytes.
+    pub size: u64,
+    /// Empty where it was not computed.
+    pub digest: String,
+    /// What it is.
+    pub details: Details,
+    /// Tokens of its context, of a running model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_length: Option<usize>,
+    /// Until when it stays loaded, of a running model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Bytes on a GPU, of a running model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_vram: Option<u64>,
+}
+
+/// A list of models.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Models {
+    /// The models.
+    pub models: Vec<ListedModel>,
+}
+
+/// What is known of a model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Show {
+    /// The chat template.
+    pub template: String,
+    /// What it is.
+    pub details: Details,
+    /// Keys of the model's file, by its names.
+    pub model_info: Map<String, Value>,
+    /// What it can do.
+    pub capabilities: Vec<&'static str>,
+    /// In RFC 3339.
+    pub modified_at: String,
+}
+
+/// The version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Version {
+    /// As in `0.1.0`.
+    pub version: &'static str,
+}

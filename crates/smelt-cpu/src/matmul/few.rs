@@ -1,0 +1,88 @@
+//! A few tokens: each block is multiplied as soon as it is unpacked.
+//!
+//! Unpacking a chunk of a panel and multiplying it after that would leave the memory idle during the second half, and a
+//! few tokens have too little other work to hide that behind. Here blocks are unpacked one by one, so that the loads of
+//! the next blocks overlap with the products of this one; and only as many rows run at once as a vector has lanes, because
+//! the hardware follows few streams of addresses better than many.
+
+use super::acts::{ActRow, QuantizedActs, Tokens};
+use super::class::Class;
+use super::micro::add_block;
+use super::tile::{OneBlock, PANEL, Panel};
+use super::unpack::Unpack;
+use crate::isa::{Line, Op, Simd, prefetch};
+use core::marker::PhantomData;
+
+/// Most tokens that this pays for.
+pub(crate) const FEW: usize = 8;
+
+/// Multiplies a panel's whole rows with at most [`FEW`] tokens.
+pub(crate) struct Few<'a, U, const B: usize> {
+    pub(crate) panel: Panel<'a>,
+    pub(crate) acts: &'a QuantizedActs,
+    pub(crate) tokens: Tokens<'a>,
+    /// Sixteen sums for each token.
+    pub(crate) sums: &'a mut [Line; FEW],
+    pub(crate) format: PhantomData<U>,
+}
+
+impl<U: Unpack<B>, const B: usize> Op for Few<'_, U, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        assert!(self.panel.row_bytes() / B * U::BLOCK <= self.acts.k());
+        assert!((1..=FEW).contains(&self.tokens.len()));
+        match (S::TOKENS, self.tokens.len()) {
+            (_, 1) => self.groups::<S, 1, 1>(s, 0),
+            (1, n) => {
+                for t in 0..n {
+                    self.groups::<S, 1, 1>(s, t);
+                }
+            }
+            (4, 2..=4) => self.groups::<S, 4, 1>(s, 0),
+            (4, _) => self.groups::<S, 4, 2>(s, 0),
+            _ => self.groups::<S, 8, 1>(s, 0),
+        }
+    }
+}
+
+impl<U: Unpack<B>, const B: usize> Few<'_, U, B> {
+    /// `G` groups of `T` tokens from `t0` on; behind the last token it is repeated.
+    #[inline(always)]
+    fn groups<S: Simd, const T: usize, const G: usize>(&mut self, s: S, t0: usize) {
+        let n = self.tokens.len();
+        let mut rows = [[ActRow::EMPTY; T]; G];
+        for g in 0..G {
+            for t in 0..T {
+                let token = self.tokens.row((t0 + g * T + t).min(n - 1));
+                rows[g][t] = self.acts.row(token, U::Class::GROUP);
+            }
+        }
+        let half_bytes = S::LANES * self.panel.row_bytes();
+        let mut one = OneBlock::new();
+        for v in 0..PANEL / S::LANES {
+            let mut acc = [[[s.splat_f(0.0); T]]; G];
+            for b in 0..self.panel.row_bytes() / B {
+                for line in 0..(S::LANES * B).div_ceil(64) {
+                    prefetch(self.panel.address((v + 1) * half_bytes + b * S::LANES * B + line * 64));
+                }
+                let blocks = self.panel.blocks::<B>(v * S::LANES, S::LANES, b);
+                U::unpack(s, blocks, 0, &mut one.block(U::SHAPE));
+                for part in 0..U::BLOCK / U::Class::VALUES {
+                    let block = one.part::<U::Class>(part);
+                    let value = b * U::BLOCK + part * U::Class::VALUES;
+                    for g in 0..G {
+                        // SAFETY: the block's values lie inside the rows (asserted).
+                        unsafe { add_block::<S, U::Class, 1, T>(s, block, &rows[g], value, &mut acc[g]) };
+                    }
+                }
+            }
+            for g in 0..G {
+                for t in 0..T.min(n - t0 - g * T) {
+                    s.store_f(&mut self.sums[t0 + g * T + t], v, acc[g][0][t]);
+                }
+            }
+        }
+    }
+}
