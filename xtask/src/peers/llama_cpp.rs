@@ -1,6 +1,7 @@
 //! Getting and building llama.cpp.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -31,10 +32,14 @@ pub(super) fn build(folder: &Path) -> Result<PathBuf> {
     fetch::fetch_llama_cpp(&source, "everything", |_| true)?;
     let cmake = cmake(folder)?;
     eprintln!("peers: building llama.cpp in {}; this takes several minutes", build.display());
-    workspace::run(Command::new(&cmake).arg("-S").arg(&source).arg("-B").arg(&build).args(OPTIONS))?;
+    let mut configure = Command::new(&cmake);
+    // Stdout is for the tables.
+    configure.arg("-S").arg(&source).arg("-B").arg(&build).args(OPTIONS).stdout(io::stderr());
+    workspace::run(&mut configure)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).to_string();
     let flags = ["--parallel", &jobs, "--target"];
-    workspace::run(Command::new(&cmake).arg("--build").arg(&build).args(flags).args(PROGRAMS))?;
+    let mut compile = Command::new(&cmake);
+    workspace::run(compile.arg("--build").arg(&build).args(flags).args(PROGRAMS).stdout(io::stderr()))?;
     for program in PROGRAMS {
         ensure!(programs.join(program).is_file(), "the build of llama.cpp left no {program}");
     }
