@@ -58,6 +58,14 @@ pub(super) fn two_eights<const N: usize>(table: &[[i8; 8]; N], a: u32, b: u32) -
     }
 }
 
+/// Indices for `pshufb` of bytes `a` and `b` of each lane in the lower bytes of its halves, and of zeros in the upper ones.
+#[inline(always)]
+pub(super) fn low_bytes(a: i32, b: i32) -> __m128i {
+    let lane = |d: i32| (d + a) | (d + b) << 16 | 0x8000_8000_u32 as i32;
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe { _mm_setr_epi32(lane(0), lane(4), lane(8), lane(12)) }
+}
+
 #[inline(always)]
 fn vector(line: &Line, v: usize) -> *const __m256i {
     line.0[v * 8..][..8].as_ptr().cast()
@@ -188,6 +196,23 @@ impl Simd for Avx2 {
             let index = _mm_setr_epi32(lane(0), lane(4), lane(8), lane(12));
             _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(index))
         })
+    }
+    #[inline(always)]
+    fn halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I {
+        avx2!(_mm256_shuffle_epi8(x, _mm256_broadcastsi128_si256(low_bytes(A, B))))
+    }
+    #[inline(always)]
+    fn signed_halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I {
+        avx2!({
+            let high = _mm_slli_epi16::<8>(low_bytes(A, B));
+            let clear = _mm_set1_epi16(0x80);
+            let index = _mm256_broadcastsi128_si256(_mm_or_si128(high, clear));
+            _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(x, index))
+        })
+    }
+    #[inline(always)]
+    fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I {
+        avx2!(_mm256_mullo_epi16(a, b))
     }
     #[inline(always)]
     fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {

@@ -1,6 +1,6 @@
 //! AVX-512 with VNNI: sixteen lanes, int8 dot products straight into 32 bits.
 
-use super::avx2::{four, two_eights};
+use super::avx2::{four, low_bytes, two_eights};
 use super::{Line, Op, Rows, Simd};
 use core::arch::x86_64::*;
 
@@ -217,6 +217,23 @@ impl Simd for Avx512Vnni {
             let index = _mm_setr_epi32(lane(0), lane(4), lane(8), lane(12));
             _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(index))
         })
+    }
+    #[inline(always)]
+    fn halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I {
+        avx512!(_mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(low_bytes(A, B))))
+    }
+    #[inline(always)]
+    fn signed_halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I {
+        avx512!({
+            let high = _mm_slli_epi16::<8>(low_bytes(A, B));
+            let clear = _mm_set1_epi16(0x80);
+            let index = _mm512_broadcast_i32x4(_mm_or_si128(high, clear));
+            _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(x, index))
+        })
+    }
+    #[inline(always)]
+    fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I {
+        avx512!(_mm512_mullo_epi16(a, b))
     }
     #[inline(always)]
     fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {

@@ -181,6 +181,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2];
     /// Byte `n` (0..=3) of each lane, copied to all four.
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I;
+    /// Bytes `A` and `B` (0..=3) of each lane, as the lane's two 16-bit halves, zeros above.
+    fn halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I;
+    /// The same with signs above.
+    fn signed_halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I;
+    /// Products of the 16-bit halves of lanes, wrapping.
+    fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I;
     /// Bytes `offset..offset + 16` of `LANES` rows beginning with row `v * LANES`, transposed: lane `r` of vector
     /// `j` is little-endian dword `j` of row `r`.
     fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4];

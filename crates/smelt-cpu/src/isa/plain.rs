@@ -126,6 +126,23 @@ impl<const L: usize> Simd for Plain<L> {
         a.map(|x| (x >> (8 * N) & 0xFF) * 0x0101_0101)
     }
     #[inline(never)]
+    fn halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I {
+        x.map(|x| (x >> (8 * A) & 0xFF) | (x >> (8 * B) & 0xFF) << 16)
+    }
+    #[inline(never)]
+    fn signed_halves<const A: i32, const B: i32>(self, x: Self::I) -> Self::I {
+        let half = |x: u32, n: i32| u32::from(i16::from((x >> (8 * n)) as i8) as u16);
+        x.map(|x| half(x, A) | half(x, B) << 16)
+    }
+    #[inline(never)]
+    fn mul_halves(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| {
+            let low = (a[i] as u16).wrapping_mul(b[i] as u16);
+            let high = ((a[i] >> 16) as u16).wrapping_mul((b[i] >> 16) as u16);
+            u32::from(low) | u32::from(high) << 16
+        })
+    }
+    #[inline(never)]
     fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {
         from_fn(|j| self.dwords(rows, v, offset + 4 * j))
     }

@@ -116,6 +116,11 @@ fn integers<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
     out.each(s, "lookup4", |v| s.lookup4(&IQ3_S, a(v)));
     out.each(s, "lookup8 first", |v| s.lookup8(&IQ2_XXS, a(v))[0]);
     out.each(s, "lookup8 last", |v| s.lookup8(&IQ2_XXS, a(v))[1]);
+    out.each(s, "halves 0 1", |v| s.halves::<0, 1>(a(v)));
+    out.each(s, "halves 3 2", |v| s.halves::<3, 2>(a(v)));
+    out.each(s, "signed_halves 2 2", |v| s.signed_halves::<2, 2>(a(v)));
+    out.each(s, "signed_halves 0 3", |v| s.signed_halves::<0, 3>(a(v)));
+    out.each(s, "mul_halves", |v| s.mul_halves(a(v), b(v)));
     out.each(s, "spread_byte 0", |v| s.spread_byte::<0>(a(v)));
     out.each(s, "spread_byte 1", |v| s.spread_byte::<1>(a(v)));
     out.each(s, "spread_byte 2", |v| s.spread_byte::<2>(a(v)));

@@ -162,12 +162,6 @@ fn byte<S: Simd>(s: S, x: S::I, n: u32) -> S::I {
     s.and(s.shr(x, 8 * n), s.splat(0xFF))
 }
 
-/// Byte `n` of each lane, sign-extended.
-#[inline(always)]
-fn signed_byte<S: Simd>(s: S, x: S::I, n: u32) -> S::I {
-    s.sar(s.shl(x, 24 - 8 * n), 24)
-}
-
 /// Two lanes' low halves side by side.
 #[inline(always)]
 fn pair<S: Simd>(s: S, low: S::I, high: S::I) -> S::I {
@@ -177,14 +171,30 @@ fn pair<S: Simd>(s: S, low: S::I, high: S::I) -> S::I {
 /// Signed scales of four groups a vector, and the corrections for codes of which `zero` means zero.
 #[inline(always)]
 fn signed_scales<S: Simd>(s: S, vectors: &[S::I; 4], zero: i32, v: usize, out: &mut TileBlock<'_>) {
-    let mut scales = [s.splat(0); 16];
-    for g in 0..16 {
-        scales[g] = signed_byte(s, vectors[g / 4], g as u32 % 4);
+    let zero = s.splat((-zero & 0xFFFF) * 0x1_0001);
+    for i in 0..4 {
+        let x = vectors[i];
+        s.store(&mut out.scales[4 * i], v, s.signed_halves::<0, 0>(x));
+        s.store(&mut out.scales[4 * i + 1], v, s.signed_halves::<1, 1>(x));
+        s.store(&mut out.scales[4 * i + 2], v, s.signed_halves::<2, 2>(x));
+        s.store(&mut out.scales[4 * i + 3], v, s.signed_halves::<3, 3>(x));
+        s.store(&mut out.pairs[2 * i], v, s.mul_halves(s.signed_halves::<0, 1>(x), zero));
+        s.store(&mut out.pairs[2 * i + 1], v, s.mul_halves(s.signed_halves::<2, 3>(x), zero));
     }
-    lane_scales(s, &scales, zero, v, out);
 }
 
-/// The same for scales that have a lane to themselves.
+/// Unsigned scales and minima of four groups, a byte each.
+#[inline(always)]
+fn four_scales<S: Simd>(s: S, scales: S::I, minima: S::I, i: usize, v: usize, out: &mut TileBlock<'_>) {
+    s.store(&mut out.scales[4 * i], v, s.halves::<0, 0>(scales));
+    s.store(&mut out.scales[4 * i + 1], v, s.halves::<1, 1>(scales));
+    s.store(&mut out.scales[4 * i + 2], v, s.halves::<2, 2>(scales));
+    s.store(&mut out.scales[4 * i + 3], v, s.halves::<3, 3>(scales));
+    s.store(&mut out.pairs[2 * i], v, s.halves::<0, 1>(minima));
+    s.store(&mut out.pairs[2 * i + 1], v, s.halves::<2, 3>(minima));
+}
+
+/// Signed scales that have a lane to themselves, and the corrections.
 #[inline(always)]
 fn lane_scales<S: Simd, const N: usize>(
     s: S,

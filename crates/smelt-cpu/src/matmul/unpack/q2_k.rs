@@ -1,6 +1,6 @@
 //! `Q2_K`: 16 bytes of a scale (low nibble) and a minimum (high), 64 bytes of crumbs, f16 scale and minimum.
 
-use super::{Unpack, byte, crumb_line, crumbs, pair};
+use super::{Unpack, crumb_line, crumbs, four_scales};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_4, Scaled};
 use crate::matmul::tile::TileBlock;
@@ -20,14 +20,7 @@ impl Unpack<84> for Q2K {
         let packed = s.quads(rows, v, 0);
         for i in 0..4 {
             let (scales, mins) = (s.and(packed[i], nibble), s.and(s.shr(packed[i], 4), nibble));
-            for j in 0..4 {
-                let scale = byte(s, scales, j as u32);
-                s.store(&mut out.scales[4 * i + j], v, pair(s, scale, scale));
-            }
-            for j in 0..2 {
-                let (low, high) = (byte(s, mins, 2 * j as u32), byte(s, mins, 2 * j as u32 + 1));
-                s.store(&mut out.pairs[2 * i + j], v, pair(s, low, high));
-            }
+            four_scales(s, scales, mins, i, v, out);
         }
         for part in 0..4 {
             let q = crumbs(s, s.quads(rows, v, 16 + 16 * part));

@@ -2,7 +2,7 @@
 //!
 //! Bytes 32·c.. of the nibbles hold group 2·c in their low halves and group 2·c + 1 in the high ones.
 
-use super::{Unpack, byte, nibbles, pair};
+use super::{Unpack, four_scales, nibbles};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_4, Scaled};
 use crate::matmul::tile::TileBlock;
@@ -40,13 +40,6 @@ pub(super) fn scales_and_minima<S: Simd>(s: S, head: [S::I; 4], v: usize, out: &
     let scales = [s.and(low_scales, six), s.or(s.and(high, four), s.and(s.shr(low_scales, 2), two))];
     let mins = [s.and(low_mins, six), s.or(s.and(s.shr(high, 4), four), s.and(s.shr(low_mins, 2), two))];
     for i in 0..2 {
-        for j in 0..4 {
-            let scale = byte(s, scales[i], j as u32);
-            s.store(&mut out.scales[4 * i + j], v, pair(s, scale, scale));
-        }
-        for j in 0..2 {
-            let (low, high) = (byte(s, mins[i], 2 * j as u32), byte(s, mins[i], 2 * j as u32 + 1));
-            s.store(&mut out.pairs[2 * i + j], v, pair(s, low, high));
-        }
+        four_scales(s, scales[i], mins[i], i, v, out);
     }
 }
