@@ -1,6 +1,6 @@
 //! Messages to a prompt that fits the context.
 
-use crate::{Engine, Error};
+use crate::{Error, Model};
 pub use smelt_tokenizer::chat::{Message, RenderOptions};
 
 /// What to do with a conversation that doesn't fit.
@@ -23,7 +23,7 @@ pub struct Fitted {
     pub full_tokens: usize,
 }
 
-impl Engine {
+impl Model {
     /// Renders and tokenizes a conversation: what a user wrote can never become a control token.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use crate::runner::{Device, Runner};
 use crate::sampler::Recommended;
 use crate::vocab::vocab_source;
-use crate::{Error, Sequence, Settings};
+use crate::{Error, Facts, Model, Sequence, Settings};
 use smelt_backend::StepLimits;
 use smelt_checkpoint::Checkpoint;
 use smelt_cpu::Peaks;
@@ -14,53 +14,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What a loaded model is, for people and for `--json`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Facts {
-    /// The file's stem, or `general.name`.
-    pub name: String,
-    /// `general.architecture`.
-    pub architecture: &'static str,
-    /// Values in all tensors.
-    pub parameters: u64,
-    /// Bytes of all tensors.
-    pub weight_bytes: u64,
-    /// Bytes of weights that one decoded token reads.
-    pub weight_bytes_per_token: u64,
-    /// Bytes of cache that one token takes.
-    pub kv_bytes_per_token: usize,
-    /// Layers.
-    pub n_layers: usize,
-    /// Tokens that a sequence may have here.
-    pub context: usize,
-    /// Tokens that the model was trained to see.
-    pub trained_context: usize,
-    /// Logits per row: the tokens of the vocabulary, and what the file's embedding has beyond them.
-    pub vocab_size: usize,
-    /// The backend's name.
-    pub device: &'static str,
-    /// Threads that compute.
-    pub threads: usize,
-    /// The backend, its instruction set, its threads and why so many.
-    pub backend: String,
-    /// Whether the chat template is Smelt's own for the family, because the file has none.
-    pub built_in_template: Option<&'static str>,
-}
-
 /// A model ready to run. It belongs to one thread.
 pub struct Engine {
     pub(crate) runner: Runner,
-    pub(crate) tokenizer: Tokenizer,
-    /// What is wrong with it matters to a chat only.
-    template: Result<ChatTemplate, TemplateError>,
-    recommended: Recommended,
-    pub(crate) facts: Facts,
-    file: std::path::PathBuf,
+    pub(crate) model: Arc<Model>,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Engine({})", self.facts.name)
+        write!(f, "Engine({})", self.model.facts.name)
     }
 }
 
@@ -69,7 +31,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the file or its tokenizer is damaged or of an unknown kind, or the device can't hold it. A bad chat template is
-    /// no reason: see [`Engine::template`].
+    /// no reason: see [`Model::template`].
     pub fn load(path: &Path, settings: &Settings) -> Result<Self, Error> {
         check(settings)?;
         let checkpoint = Checkpoint::open(path)?;
@@ -103,37 +65,26 @@ impl Engine {
             built_in_template,
         };
         let recommended = Recommended::read(checkpoint.metadata());
-        Ok(Self { runner, tokenizer, template, recommended, facts, file: path.into() })
+        let model = Arc::new(Model { facts, tokenizer, template, recommended, file: path.into() });
+        Ok(Self { runner, model })
+    }
+
+    /// What of it any thread may read.
+    #[must_use]
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
     }
 
     /// What the model is.
     #[must_use]
     pub fn facts(&self) -> &Facts {
-        &self.facts
+        self.model.facts()
     }
 
     /// Its tokenizer.
     #[must_use]
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
-    }
-
-    /// Its chat template.
-    ///
-    /// # Errors
-    /// If it is damaged, or uses what Smelt's templates don't have.
-    pub fn template(&self) -> Result<&ChatTemplate, Error> {
-        self.template.as_ref().map_err(|e| self.template_error(e.clone()))
-    }
-
-    pub(crate) fn template_error(&self, source: TemplateError) -> Error {
-        Error::Template { file: self.file.clone(), source }
-    }
-
-    /// What the file recommends about sampling.
-    #[must_use]
-    pub fn recommended(&self) -> &Recommended {
-        &self.recommended
+        self.model.tokenizer()
     }
 
     /// Gives the engine a flag that any thread may raise at any time. While it is up no step goes on:
@@ -141,12 +92,6 @@ impl Engine {
     /// measures fails.
     pub fn interrupt_on(&mut self, flag: Arc<AtomicBool>) {
         self.runner.device.backend().interrupt_on(flag);
-    }
-
-    /// The file.
-    #[must_use]
-    pub fn file(&self) -> &Path {
-        &self.file
     }
 
     /// Gives a sequence's pages back.

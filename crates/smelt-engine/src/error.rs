@@ -34,6 +34,9 @@ pub enum Error {
     /// A stop string.
     #[error(transparent)]
     Stop(#[from] StopError),
+    /// The constraint on an answer gave up.
+    #[error("the constraint on the answer can't go on: {0}")]
+    Constraint(String),
     /// The model computed nonsense.
     #[error(
         "{model}: the logits of step {step} are not numbers: {source}; the file is damaged, or its numbers overflow \
@@ -46,9 +49,17 @@ pub enum Error {
          shorten the prompt or raise --ctx"
     )]
     ContextExceeded { prompt: usize, reserve: usize, context: usize },
+    /// There is no memory for what an answer needs.
+    #[error(
+        "memory for more than {tokens} tokens of keys and values can't be had; use a smaller context or cache"
+    )]
+    CacheFull { tokens: usize },
     /// A setting outside its range.
     #[error("{name} is {value}, but must be {range}")]
     Setting { name: &'static str, value: String, range: String },
+    /// The engine's thread could not be started.
+    #[error("the engine's thread can't be started: {0}")]
+    Thread(std::io::Error),
     /// Nothing to compute.
     #[error("the prompt is empty: give at least one token")]
     EmptyPrompt,

@@ -52,12 +52,12 @@ impl Engine {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        let context = self.facts.context;
+        let context = self.model.facts.context;
         if tokens.len() > context {
             return Err(Error::ContextExceeded { prompt: tokens.len(), reserve: 0, context });
         }
         let mut sequence = Sequence::default();
-        let model = &self.facts.name;
+        let model = &self.model.facts.name;
         let mut checked = |index: usize, logits: &mut [f32]| {
             check_finite(model, index, logits)?;
             sink(index, logits)
@@ -79,16 +79,16 @@ impl Engine {
         chunks: Option<usize>,
         progress: &mut dyn FnMut(&Perplexity) -> bool,
     ) -> Result<Perplexity, Error> {
-        let tokens = self.tokenizer.encode(text, Special::Text, true);
-        if context < 4 || context > self.facts.context {
-            let range = format!("between 4 and {}", self.facts.context);
+        let tokens = self.model.tokenizer.encode(text, Special::Text, true);
+        if context < 4 || context > self.model.facts.context {
+            let range = format!("between 4 and {}", self.model.facts.context);
             return Err(Error::Setting { name: "ctx", value: context.to_string(), range });
         }
         if tokens.len() < 2 * context {
             return Err(Error::TextTooShort { tokens: tokens.len(), needed: 2 * context, context });
         }
         let total = (tokens.len() / context).min(chunks.unwrap_or(usize::MAX));
-        let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
+        let bos = self.model.tokenizer.bos().filter(|_| self.model.tokenizer.adds_bos());
         let mut state = Perplexity { chunks: 0, total, tokens: 0, nll: 0.0, nll_error: 0.0 };
         let (mut sum, mut sum_of_squares) = (0.0, 0.0);
         for chunk in tokens.chunks_exact(context).take(total) {
@@ -98,7 +98,7 @@ impl Engine {
             }
             let mut sequence = Sequence::default();
             let first = context / 2;
-            let model = &self.facts.name;
+            let model = &self.model.facts.name;
             let mut count = |index: usize, logits: &mut [f32]| {
                 check_finite(model, index, logits)?;
                 if let Some(next) = chunk.get(index + 1) {
@@ -199,7 +199,7 @@ impl Engine {
 
     /// Fails if a sequence can't have `n` tokens.
     fn check_fits(&self, n: usize) -> Result<(), Error> {
-        let context = self.facts.context;
+        let context = self.model.facts.context;
         if n > context {
             return Err(Error::ContextExceeded { prompt: n, reserve: 0, context });
         }

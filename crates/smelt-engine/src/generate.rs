@@ -1,8 +1,8 @@
-//! The one token loop and the one emitter.
+//! One answer at a time, into a cache that the caller keeps.
 
+use crate::emitter::{Emission, Emitted, Emitter};
 use crate::runner::Want;
-use crate::sampler::{SampleError, Sampler, SamplerSettings};
-use crate::stop::StopMatcher;
+use crate::sampler::SamplerSettings;
 use crate::{Engine, Error, Sequence};
 use std::time::{Duration, Instant};
 
@@ -123,22 +123,27 @@ impl Engine {
     ) -> Result<Outcome, Error> {
         let start = Instant::now();
         let prompt = &request.prompt;
-        let context = self.facts.context;
+        let context = self.model.facts.context;
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         if prompt.len() > context {
             return Err(Error::ContextExceeded { prompt: prompt.len(), reserve: 0, context });
         }
-        let mut sampler = Sampler::new(request.sampler.clone(), self.runner.vocab_size, prompt)?;
-        let mut emitter = Emitter {
-            stop: StopMatcher::new(&request.stop)?,
-            text: self.tokenizer.stream_after(prompt.last().copied(), request.show_special),
+        let emission = Emission {
+            sampler: request.sampler.clone(),
+            stop: request.stop.clone(),
+            max_tokens: request.max_tokens,
+            context,
+            ignore_eos: request.ignore_eos,
+            show_special: request.show_special,
+            logprobs: None,
+            constraint: None,
         };
+        let mut emitter = Emitter::new(&self.model, emission, prompt)?;
         // The last token is always computed, because its logits are needed.
         let cached_tokens = sequence.common_prefix(prompt).min(prompt.len() - 1);
         self.runner.truncate(sequence, cached_tokens);
-        let mut loop_state = Loop { engine: self, sampler: &mut sampler, next: None, step: 0 };
         let mut outcome = Outcome {
             finish: Finish::Cancelled,
             prompt_tokens: prompt.len(),
@@ -146,117 +151,57 @@ impl Engine {
             tokens: Vec::new(),
             time_to_first_token: Duration::ZERO,
             decode_time: Duration::ZERO,
-            seed: loop_state.sampler.seed(),
+            seed: emitter.seed(),
         };
         let mut progress =
             |done: usize| sink(Event::Prefill { done: cached_tokens + done, total: prompt.len() });
-        if !loop_state.advance(sequence, &prompt[cached_tokens..], &mut progress)? {
+        let Some(mut emitted) =
+            self.advance(sequence, &prompt[cached_tokens..], &mut emitter, &mut progress)?
+        else {
             return Ok(outcome);
-        }
+        };
         let first = Instant::now();
         outcome.time_to_first_token = first - start;
-        let max_tokens = request.max_tokens.unwrap_or(usize::MAX);
         outcome.finish = loop {
-            if outcome.tokens.len() >= max_tokens {
-                break Finish::MaxTokens;
+            if let Some(token) = emitted.token {
+                outcome.tokens.push(token);
+                outcome.decode_time = first.elapsed();
+                if !sink(Event::Token(token)) {
+                    break Finish::Cancelled;
+                }
             }
-            let token = loop_state.next.take().expect("every step samples");
-            if loop_state.engine.tokenizer.is_eog(token) && !request.ignore_eos {
-                break Finish::EndOfGeneration(token);
-            }
-            outcome.tokens.push(token);
-            outcome.decode_time = first.elapsed();
-            if let Some(finish) = emitter.push(token, sink) {
-                break finish;
-            }
-            if outcome.tokens.len() >= max_tokens {
-                break Finish::MaxTokens;
-            }
-            if sequence.tokens.len() >= context {
-                break Finish::ContextFull;
-            }
-            if !loop_state.advance(sequence, &[token], &mut |_| true)? {
+            if !emitted.text.is_empty() && !sink(Event::Text(&emitted.text)) {
                 break Finish::Cancelled;
             }
+            let token = match (emitted.finish, emitted.token) {
+                (None, Some(token)) => token,
+                (finish, _) => break finish.unwrap_or(Finish::Cancelled),
+            };
+            match self.advance(sequence, &[token], &mut emitter, &mut |_| true)? {
+                Some(next) => emitted = next,
+                None => break Finish::Cancelled,
+            }
         };
-        emitter.finish(&mut outcome.finish, sink);
         Ok(outcome)
     }
-}
 
-/// Steps and samples.
-struct Loop<'a> {
-    engine: &'a mut Engine,
-    sampler: &'a mut Sampler,
-    next: Option<u32>,
-    step: usize,
-}
-
-impl Loop<'_> {
-    /// Computes `tokens` and chooses the next one.
+    /// Computes `tokens` and emits what follows them; `None` if the sink or the flag ended it.
     fn advance(
         &mut self,
         sequence: &mut Sequence,
         tokens: &[u32],
+        emitter: &mut Emitter,
         progress: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<bool, Error> {
-        let Self { engine, sampler, next, step } = self;
-        let model = &engine.facts.name;
-        let mut sample = |_: usize, logits: &mut [f32]| {
-            let token = sampler.sample(logits).map_err(|source| match source {
-                SampleError::NotFinite { .. } => Error::Logits { model: model.clone(), step: *step, source },
-                other => Error::Sampler(other),
-            })?;
-            sampler.accept(token);
-            *next = Some(token);
+    ) -> Result<Option<Emitted>, Error> {
+        let mut emitted = None;
+        let mut emit = |_: usize, logits: &mut [f32]| {
+            emitted = Some(emitter.next(logits)?);
             Ok(())
         };
-        let complete = match engine.runner.extend(sequence, tokens, Want::Last, progress, &mut sample) {
-            Err(Error::Backend(smelt_backend::Error::Interrupted)) => false,
-            other => other?,
-        };
-        *step += 1;
-        Ok(complete || self.next.is_some())
-    }
-}
-
-/// Tokens to text that may be shown: whole characters, nothing of a stop string.
-struct Emitter {
-    text: smelt_tokenizer::Detokenizer,
-    stop: StopMatcher,
-}
-
-impl Emitter {
-    /// Emits what `token` completes.
-    fn push(&mut self, token: u32, sink: &mut Sink<'_>) -> Option<Finish> {
-        if !sink(Event::Token(token)) {
-            return Some(Finish::Cancelled);
-        }
-        let text = self.text.push(token);
-        self.emit(&text, sink)
-    }
-
-    fn emit(&mut self, text: &str, sink: &mut Sink<'_>) -> Option<Finish> {
-        let emit = self.stop.push(text);
-        if !emit.text.is_empty() && !sink(Event::Text(emit.text)) {
-            return Some(Finish::Cancelled);
-        }
-        emit.stopped.map(Finish::StopString)
-    }
-
-    /// Emits what was held back, unless a stop string or the sink ended the answer.
-    fn finish(mut self, finish: &mut Finish, sink: &mut Sink<'_>) {
-        if matches!(finish, Finish::StopString(_) | Finish::Cancelled) {
-            return;
-        }
-        let text = self.text.finish();
-        if let Some(stopped) = self.emit(&text, sink) {
-            *finish = stopped;
-            return;
-        }
-        let held = self.stop.finish();
-        if !held.is_empty() {
-            sink(Event::Text(&held));
+        match self.runner.extend(sequence, tokens, Want::Last, progress, &mut emit) {
+            Ok(_) => Ok(emitted),
+            Err(Error::Backend(smelt_backend::Error::Interrupted)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

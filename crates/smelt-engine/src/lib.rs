@@ -2,35 +2,41 @@
 //!
 //! ```text
 //! Engine::load(path, settings)
-//!   └─ Engine::generate(sequence, request, sink)     the one token loop: prefill, sample, stop, emit
-//!        ├─ runner      steps of the backend, pages of the cache
-//!        ├─ sampler     logits to a token
-//!        ├─ stop        stop strings
-//!        └─ Detokenizer tokens to whole characters
-//! Chat                  messages to a prompt that fits the context
+//!   ├─ Engine::generate(sequence, request, sink)     one answer, into a cache that the caller keeps
+//!   └─ Scheduler::start(engine, settings)            many answers at once, on a thread of its own
+//! runner                steps of the backend, pages of the cache
+//! emitter               logits to tokens, text and an end: sampler, constraint, stop strings, Detokenizer
+//! Model, chat           what any thread may read; messages to a prompt that fits the context
 //! eval                  perplexity, logits, timings
 //! ```
 //!
 //! Architecture Invariant: the engine reads no environment variable and prints nothing. Settings arrive as a struct,
 //! events leave as values.
 //!
-//! Architecture Invariant: there is one token loop and one emitter, [`Engine::generate`].
+//! Architecture Invariant: there is one emitter per sequence, and nobody else turns logits to tokens or tokens to text.
 
 pub mod chat;
+mod constraint;
+mod emitter;
 mod engine;
 mod error;
 pub mod eval;
 mod generate;
+mod model;
 mod pages;
 mod runner;
 pub mod sampler;
+pub mod scheduler;
 mod settings;
 pub mod stop;
 pub mod vocab;
 
-pub use engine::{Engine, Facts, template_of, tokenizer_of};
+pub use constraint::Constraint;
+pub use emitter::{TokenInfo, TopToken};
+pub use engine::{Engine, template_of, tokenizer_of};
 pub use error::Error;
 pub use generate::{Event, Finish, Outcome, Request, Sink};
+pub use model::{Facts, Model};
 pub use runner::Sequence;
 pub use settings::{BackendChoice, Settings};
 pub use smelt_backend::{KvFormat, KvFormats};

@@ -2,7 +2,7 @@
 
 use crate::pages::Pages;
 use crate::{BackendChoice, Error, Settings};
-use smelt_backend::{Backend, PAGE_TOKENS, Reference, SequenceInput, StepInputs};
+use smelt_backend::{Backend, PAGE_TOKENS, Reference, SequenceInput, StepInputs, StepLimits};
 use smelt_checkpoint::Checkpoint;
 use smelt_cpu::{Cpu, CpuSettings};
 use smelt_models::Model;
@@ -161,7 +161,7 @@ impl Runner {
                 return Err(error);
             }
             for (row, index) in (start..done + n).enumerate() {
-                sink(index, &mut self.logits[row * self.vocab_size..][..self.vocab_size])?;
+                sink(index, self.logits(row))?;
             }
             done += n;
             if !progress(done) {
@@ -214,17 +214,36 @@ impl Runner {
 
     /// Runs the step that the lists of rows describe and reads its logits.
     fn compute(&mut self, tokens: &[u32], sequences: &[SequenceInput<'_>]) -> Result<(), Error> {
-        let inputs = StepInputs {
+        // The lists are lent to the inputs while the step runs.
+        let (positions, rows) = (std::mem::take(&mut self.positions), std::mem::take(&mut self.sequence));
+        let wanted = std::mem::take(&mut self.wanted);
+        let done = self.run(&StepInputs {
             tokens,
-            positions: &self.positions,
-            sequence: &self.sequence,
+            positions: &positions,
+            sequence: &rows,
             sequences,
-            logit_rows: &self.wanted,
-        };
-        self.device.backend().run(&inputs)?;
-        self.logits.resize(self.wanted.len() * self.vocab_size, 0.0);
+            logit_rows: &wanted,
+        });
+        (self.positions, self.sequence, self.wanted) = (positions, rows, wanted);
+        done
+    }
+
+    /// Runs a step of any number of sequences, for [`Runner::logits`] to give what it computed.
+    pub(crate) fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
+        self.device.backend().run(inputs)?;
+        self.logits.resize(inputs.logit_rows.len() * self.vocab_size, 0.0);
         self.device.backend().read_output(&mut self.logits)?;
         Ok(self.checkpoint.check_intact()?)
+    }
+
+    /// Logits of a logit row of the last step.
+    pub(crate) fn logits(&mut self, row: usize) -> &mut [f32] {
+        &mut self.logits[row * self.vocab_size..][..self.vocab_size]
+    }
+
+    /// The largest step.
+    pub(crate) fn limits(&self) -> StepLimits {
+        StepLimits { rows: self.batch, logit_rows: self.logit_rows }
     }
 }
 

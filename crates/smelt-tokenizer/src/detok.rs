@@ -40,6 +40,12 @@ impl Detokenizer {
         self.drain(true)
     }
 
+    /// Whether the start of a character is held back.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     fn drain(&mut self, at_end: bool) -> String {
         let mut text = String::new();
         let mut rest = self.pending.as_slice();

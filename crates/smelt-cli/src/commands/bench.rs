@@ -192,7 +192,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     settings.batch = settings.batch.max(parallel);
     settings.logit_rows = settings.logit_rows.max(parallel);
     let mut engine = load(&args.model, &settings, context)?;
-    let model_type = model_type(engine.file(), engine.facts())?;
+    let model_type = model_type(engine.model().file(), engine.facts())?;
     let mut records = Vec::new();
     for test in tests {
         let test_time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -212,7 +212,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             cpu_info: facts.backend.clone(),
             gpu_info: "",
             backends: facts.device.to_owned(),
-            model_filename: engine.file().display().to_string(),
+            model_filename: engine.model().file().display().to_string(),
             model_type: model_type.clone(),
             model_size: facts.weight_bytes,
             model_n_params: facts.parameters,

@@ -138,7 +138,7 @@ fn logits(args: &LogitsArgs, context: &Context) -> Result<()> {
     let cannot = || format!("cannot write {}", args.out.display());
     let same =
         |a: &Path, b: &Path| a.canonicalize().ok().zip(b.canonicalize().ok()).is_some_and(|(a, b)| a == b);
-    if same(&args.out, engine.file()) {
+    if same(&args.out, engine.model().file()) {
         return Err(report::Usage(format!("--out {} is the model itself", args.out.display())).into());
     }
     if args.out.metadata().is_ok_and(|m| !m.is_file()) {

@@ -82,6 +82,6 @@ fn a_template_that_does_not_compile_hinders_chats_only() {
     engine.generate(&mut Sequence::default(), &request(prompt(8)), &mut |_| true).unwrap();
     engine.logits(&[1, 2], &mut |_, _| Ok(())).unwrap();
     let message = smelt_engine::chat::Message::new("user", "Hello");
-    let error = engine.encode_chat(&[message], &Default::default()).unwrap_err().to_string();
+    let error = engine.model().encode_chat(&[message], &Default::default()).unwrap_err().to_string();
     assert!(error.contains("chat template, line 1: "), "{error}");
 }

@@ -9,5 +9,6 @@ mod interrupt;
 mod nan;
 mod real;
 mod sampler;
+mod scheduler;
 mod stop;
 mod vocab;

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let prompt = prompt(args, context.quiet)?;
     let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
     let engine = load(&args.model, &settings, context)?;
-    args.sampling.follow(engine.recommended(), &mut knobs.sampler, context.quiet);
+    args.sampling.follow(engine.model().recommended(), &mut knobs.sampler, context.quiet);
     let mut session = Session::new(engine, context.quiet);
     match prompt {
         Some(prompt) => once(args, &prompt, &knobs, &mut session),

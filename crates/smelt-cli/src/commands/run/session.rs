@@ -73,7 +73,7 @@ impl Session {
         };
         let system = knobs.system.iter().map(|text| Message::new("system", text.as_str()));
         let messages: Vec<Message> = system.chain(messages.iter().cloned()).collect();
-        Ok(self.engine.fit_chat(&messages, &options, self.reserve(knobs), knobs.overflow)?)
+        Ok(self.engine.model().fit_chat(&messages, &options, self.reserve(knobs), knobs.overflow)?)
     }
 
     /// Plain text as a prompt. BOS is as the vocabulary says; an EOS would end the text that is to be continued.
@@ -83,7 +83,7 @@ impl Session {
         if tokenizer.adds_eos() {
             tokens.pop();
         }
-        Ok(self.engine.fit_tokens(tokens, self.reserve(knobs), knobs.overflow)?)
+        Ok(self.engine.model().fit_tokens(tokens, self.reserve(knobs), knobs.overflow)?)
     }
 
     /// Answers and prints. What the cache holds of the prompt already is not computed again.

@@ -1,0 +1,247 @@
+//! The one emitter: logits in, tokens and text out.
+//!
+//! Whoever runs steps, one sequence at a time or many at once, gives each sequence's logits to its [`Emitter`]. Choosing,
+//! end tokens, stop strings, limits, log-probabilities and the cutting of text into whole characters are here and nowhere
+//! else.
+
+use crate::constraint::{self, Constraint};
+use crate::sampler::{LogProbs, SampleError, Sampler, SamplerSettings};
+use crate::stop::StopMatcher;
+use crate::{Error, Finish, Model};
+use smelt_tokenizer::{Detokenizer, Tokenizer};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A token of an answer or of a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenInfo {
+    /// Its id.
+    pub id: u32,
+    /// What it stands for. The bytes of one token need not be whole characters.
+    pub bytes: Vec<u8>,
+    /// ln p in the model's own distribution, before anything that sampling does; `None` where it wasn't asked for, and
+    /// for the first token of a prompt.
+    pub logprob: Option<f32>,
+    /// The likeliest tokens in its place, likeliest first, as many as were asked for.
+    pub top: Vec<TopToken>,
+}
+
+/// One of the likeliest tokens in some place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TopToken {
+    /// Its id.
+    pub id: u32,
+    /// What it stands for.
+    pub bytes: Vec<u8>,
+    /// ln p in the model's own distribution.
+    pub logprob: f32,
+}
+
+/// How one answer is to be emitted.
+pub(crate) struct Emission {
+    pub(crate) sampler: SamplerSettings,
+    pub(crate) stop: Vec<String>,
+    pub(crate) max_tokens: Option<usize>,
+    /// Tokens that the sequence may have.
+    pub(crate) context: usize,
+    pub(crate) ignore_eos: bool,
+    pub(crate) show_special: bool,
+    /// Log-probabilities, and of how many of the likeliest tokens.
+    pub(crate) logprobs: Option<usize>,
+    pub(crate) constraint: Option<Box<dyn Constraint>>,
+}
+
+/// What came of one step.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Emitted {
+    /// The token that was chosen; `None` if the answer ended without it.
+    pub(crate) token: Option<u32>,
+    /// Text that may be shown.
+    pub(crate) text: String,
+    /// The tokens whose text is out with this.
+    pub(crate) tokens: Vec<TokenInfo>,
+    /// Why the answer ended.
+    pub(crate) finish: Option<Finish>,
+}
+
+/// Turns the logits of one sequence to text that may be shown: whole characters, nothing of a stop string.
+pub(crate) struct Emitter {
+    model: Arc<Model>,
+    sampler: Sampler,
+    text: Detokenizer,
+    stop: StopMatcher,
+    constraint: Option<Box<dyn Constraint>>,
+    ignore_eos: bool,
+    logprobs: Option<usize>,
+    max_tokens: usize,
+    context: usize,
+    prompt_tokens: usize,
+    /// Tokens chosen, the ending one not counted.
+    count: usize,
+    /// Tokens whose text is held back.
+    held: VecDeque<Held>,
+    /// Bytes of text that tokens were turned to, and how many of them are out.
+    written: usize,
+    released: usize,
+    /// Logits without what the constraint bans.
+    masked: Vec<f32>,
+}
+
+struct Held {
+    info: TokenInfo,
+    /// The bytes of text before it, and up to its end.
+    start: usize,
+    end: usize,
+}
+
+impl Emitter {
+    /// An emitter for an answer to `prompt`.
+    ///
+    /// # Errors
+    /// If a setting is out of range or a stop string empty.
+    pub(crate) fn new(model: &Arc<Model>, emission: Emission, prompt: &[u32]) -> Result<Self, Error> {
+        let Emission { sampler, stop, max_tokens, context, .. } = emission;
+        Ok(Self {
+            sampler: Sampler::new(sampler, model.facts.vocab_size, prompt)?,
+            text: model.tokenizer.stream_after(prompt.last().copied(), emission.show_special),
+            stop: StopMatcher::new(&stop)?,
+            constraint: emission.constraint,
+            ignore_eos: emission.ignore_eos,
+            logprobs: emission.logprobs,
+            max_tokens: max_tokens.unwrap_or(usize::MAX),
+            context,
+            prompt_tokens: prompt.len(),
+            count: 0,
+            held: VecDeque::new(),
+            written: 0,
+            released: 0,
+            masked: Vec::new(),
+            model: model.clone(),
+        })
+    }
+
+    /// The seed in use.
+    pub(crate) fn seed(&self) -> u64 {
+        self.sampler.seed()
+    }
+
+    /// Tokens chosen, the ending one not counted.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Chooses the token behind all so far from its logits (`[vocab_size]`, left as they are), and emits what it
+    /// completes. After a finish it isn't called again.
+    ///
+    /// # Errors
+    /// If the model computes nonsense, or the constraint or the bias leaves no token.
+    pub(crate) fn next(&mut self, logits: &mut [f32]) -> Result<Emitted, Error> {
+        if self.count >= self.max_tokens {
+            return Ok(self.end(Finish::MaxTokens, Emitted::default()));
+        }
+        let token = self.choose(logits)?;
+        if self.model.tokenizer.is_eog(token) && !self.ignore_eos {
+            return Ok(self.end(Finish::EndOfGeneration(token), Emitted::default()));
+        }
+        let info = token_info(&self.model.tokenizer, logits, token, self.logprobs)?;
+        self.count += 1;
+        let mut emitted = Emitted { token: Some(token), ..Emitted::default() };
+        let text = self.text.push(token);
+        let start = self.written;
+        self.written += text.len();
+        // A character that a later token completes is one more byte at least.
+        let end = self.written + usize::from(self.text.is_pending());
+        self.held.push_back(Held { info, start, end });
+        self.emit(&text, &mut emitted);
+        if emitted.finish.is_some() {
+            return Ok(emitted);
+        }
+        if self.count >= self.max_tokens {
+            return Ok(self.end(Finish::MaxTokens, emitted));
+        }
+        // The chosen token has no place of its own yet.
+        if self.prompt_tokens + self.count > self.context {
+            return Ok(self.end(Finish::ContextFull, emitted));
+        }
+        Ok(emitted)
+    }
+
+    fn choose(&mut self, logits: &mut [f32]) -> Result<u32, Error> {
+        let step = self.count;
+        let wrap = |source: SampleError| match source {
+            SampleError::NotFinite { .. } => {
+                Error::Logits { model: self.model.facts.name.clone(), step, source }
+            }
+            other => Error::Sampler(other),
+        };
+        let token = match &mut self.constraint {
+            None => self.sampler.sample(logits).map_err(wrap)?,
+            Some(constraint) => {
+                let row = match constraint.mask().map_err(Error::Constraint)? {
+                    None => logits,
+                    Some(mask) => {
+                        self.masked.clear();
+                        self.masked.extend_from_slice(logits);
+                        constraint::apply(mask, &mut self.masked);
+                        &mut self.masked
+                    }
+                };
+                let token = self.sampler.sample(row).map_err(wrap)?;
+                constraint.accept(token).map_err(Error::Constraint)?;
+                token
+            }
+        };
+        self.sampler.accept(token);
+        Ok(token)
+    }
+
+    /// Lets out of `text` what can't belong to a stop string.
+    fn emit(&mut self, text: &str, emitted: &mut Emitted) {
+        let out = self.stop.push(text);
+        emitted.text.push_str(out.text);
+        self.released += out.text.len();
+        emitted.finish = out.stopped.map(Finish::StopString);
+        let released = self.released;
+        // What a stop string cut through has text that is out.
+        let cut = emitted.finish.is_some();
+        while let Some(held) = self.held.pop_front_if(|h| h.end <= released || (cut && h.start < released)) {
+            emitted.tokens.push(held.info);
+        }
+        if cut {
+            self.held.clear();
+        }
+    }
+
+    /// Emits what was held back, in which a stop string may be completed still.
+    fn end(&mut self, finish: Finish, mut emitted: Emitted) -> Emitted {
+        let text = self.text.finish();
+        self.emit(&text, &mut emitted);
+        if emitted.finish.is_none() {
+            emitted.finish = Some(finish);
+            emitted.text.push_str(self.stop.held());
+            emitted.tokens.extend(self.held.drain(..).map(|held| held.info));
+        }
+        emitted
+    }
+}
+
+/// What is to be told about `token`, chosen by these logits.
+///
+/// # Errors
+/// If log-probabilities are wanted and the logits are no numbers.
+pub(crate) fn token_info(
+    tokenizer: &Tokenizer,
+    logits: &[f32],
+    token: u32,
+    logprobs: Option<usize>,
+) -> Result<TokenInfo, Error> {
+    let bytes = |id| tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
+    let mut info = TokenInfo { id: token, bytes: bytes(token), logprob: None, top: Vec::new() };
+    if let Some(n) = logprobs {
+        let distribution = LogProbs::new(logits)?;
+        let top = distribution.top(n).into_iter();
+        info.logprob = distribution.of(token);
+        info.top = top.map(|(id, logprob)| TopToken { id, bytes: bytes(id), logprob }).collect();
+    }
+    Ok(info)
+}

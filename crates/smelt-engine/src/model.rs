@@ -1,0 +1,90 @@
+//! What of a loaded model any thread may read.
+
+use crate::Error;
+use crate::sampler::Recommended;
+use smelt_tokenizer::Tokenizer;
+use smelt_tokenizer::chat::{ChatTemplate, TemplateError};
+use std::path::{Path, PathBuf};
+
+/// What a loaded model is, for people and for `--json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// The file's stem, or `general.name`.
+    pub name: String,
+    /// `general.architecture`.
+    pub architecture: &'static str,
+    /// Values in all tensors.
+    pub parameters: u64,
+    /// Bytes of all tensors.
+    pub weight_bytes: u64,
+    /// Bytes of weights that one decoded token reads.
+    pub weight_bytes_per_token: u64,
+    /// Bytes of cache that one token takes.
+    pub kv_bytes_per_token: usize,
+    /// Layers.
+    pub n_layers: usize,
+    /// Tokens that a sequence may have here.
+    pub context: usize,
+    /// Tokens that the model was trained to see.
+    pub trained_context: usize,
+    /// Logits per row: the tokens of the vocabulary, and what the file's embedding has beyond them.
+    pub vocab_size: usize,
+    /// The backend's name.
+    pub device: &'static str,
+    /// Threads that compute.
+    pub threads: usize,
+    /// The backend, its instruction set, its threads and why so many.
+    pub backend: String,
+    /// Whether the chat template is Smelt's own for the family, because the file has none.
+    pub built_in_template: Option<&'static str>,
+}
+
+/// What of a loaded model any thread may read while the engine computes: facts, tokenizer, chat template. With it a server
+/// renders and tokenizes prompts beside the engine's thread.
+#[derive(Debug)]
+pub struct Model {
+    pub(crate) facts: Facts,
+    pub(crate) tokenizer: Tokenizer,
+    /// What is wrong with it matters to a chat only.
+    pub(crate) template: Result<ChatTemplate, TemplateError>,
+    pub(crate) recommended: Recommended,
+    pub(crate) file: PathBuf,
+}
+
+impl Model {
+    /// What the model is.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Its tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Its chat template.
+    ///
+    /// # Errors
+    /// If it is damaged, or uses what Smelt's templates don't have.
+    pub fn template(&self) -> Result<&ChatTemplate, Error> {
+        self.template.as_ref().map_err(|e| self.template_error(e.clone()))
+    }
+
+    pub(crate) fn template_error(&self, source: TemplateError) -> Error {
+        Error::Template { file: self.file.clone(), source }
+    }
+
+    /// What the file recommends about sampling.
+    #[must_use]
+    pub fn recommended(&self) -> &Recommended {
+        &self.recommended
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}

@@ -1,0 +1,170 @@
+//! What goes into the scheduler and what comes out.
+
+use crate::constraint::Constraint;
+use crate::emitter::TokenInfo;
+use crate::sampler::SamplerSettings;
+use crate::{Error, Finish};
+use std::ops::{ControlFlow, RangeInclusive};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Priorities that requests may have.
+pub const PRIORITIES: RangeInclusive<i32> = -1000..=1000;
+
+/// Most answers to one prompt.
+pub const MAX_CHOICES: usize = 128;
+
+/// Most tokens told per place.
+pub const MAX_LOGPROBS: usize = 100;
+
+/// A prompt, and how to answer it.
+pub struct Request {
+    /// The prompt; at least one token.
+    pub prompt: Vec<u32>,
+    /// How to choose tokens, the bias of single tokens included. Answer `i` of several has the seed plus `i`.
+    pub sampler: SamplerSettings,
+    /// Strings that end an answer; nothing of them is emitted.
+    pub stop: Vec<String>,
+    /// Tokens per answer; `None` for as many as the context holds, 0 to compute the prompt only.
+    pub max_tokens: Option<usize>,
+    /// Answers, 1 to [`MAX_CHOICES`]. The prompt is computed once.
+    pub n: usize,
+    /// Log-probabilities of the model's own distribution for each token, and of how many of the likeliest in its place;
+    /// at most [`MAX_LOGPROBS`].
+    pub logprobs: Option<usize>,
+    /// The same for the prompt's tokens, as [`Event::PromptLogprobs`]. What the cache has of the prompt is of no use
+    /// then. With `logprobs` at `None` there are no likeliest tokens.
+    pub prompt_logprobs: bool,
+    /// Go on behind a token that ends an answer.
+    pub ignore_eos: bool,
+    /// Emit the texts of control tokens.
+    pub show_special: bool,
+    /// Lower goes first, in [`PRIORITIES`]; 0 is usual. One step is worth [`super::SchedulerSettings::aging`] of waiting, so that
+    /// nobody waits for ever.
+    pub priority: i32,
+    /// What the answers must look like.
+    pub constraint: Option<Box<dyn Constraint>>,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Prompts stay out of logs.
+        f.debug_struct("Request").field("n", &self.n).finish_non_exhaustive()
+    }
+}
+
+impl Request {
+    /// One answer to `prompt` with usual settings.
+    #[must_use]
+    pub fn new(prompt: Vec<u32>, sampler: SamplerSettings) -> Self {
+        Self {
+            prompt,
+            sampler,
+            stop: Vec::new(),
+            max_tokens: None,
+            n: 1,
+            logprobs: None,
+            prompt_logprobs: false,
+            ignore_eos: false,
+            show_special: false,
+            priority: 0,
+            constraint: None,
+        }
+    }
+}
+
+/// Tokens that an answer took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the prompt.
+    pub prompt_tokens: usize,
+    /// Of those, not computed again.
+    pub cached_tokens: usize,
+    /// Of this answer; the ending one is not counted.
+    pub completion_tokens: usize,
+    /// The seed in use: with it the answer can be repeated.
+    pub seed: u64,
+}
+
+/// What happens to a request. `Started` comes first, `Done` or `Failed` last; after a cancel nothing comes.
+#[derive(Debug)]
+pub enum Event {
+    /// It has its place in the cache, and is computed from now on.
+    Started {
+        /// Tokens of the prompt that are in the cache already.
+        cached_tokens: usize,
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+    },
+    /// The prompt's tokens, where [`Request::prompt_logprobs`] asks for them.
+    PromptLogprobs(Vec<TokenInfo>),
+    /// More of an answer: text in whole characters, and the tokens whose text is out with it. Either may be empty.
+    Delta {
+        /// Which answer.
+        index: usize,
+        /// Its next text.
+        text: String,
+        /// The tokens whose last byte of text is now out.
+        tokens: Vec<TokenInfo>,
+    },
+    /// An answer ended.
+    Finished {
+        /// Which answer.
+        index: usize,
+        /// Why.
+        finish: Finish,
+        /// What it took.
+        usage: Usage,
+    },
+    /// All answers ended.
+    Done,
+    /// None of the answers goes on.
+    Failed(Failure),
+}
+
+/// Takes a request's events, on the engine's thread: it must not block. [`ControlFlow::Break`] cancels the request.
+pub type EventSink = Box<dyn FnMut(Event) -> ControlFlow<()> + Send>;
+
+/// Why a request failed after it was accepted.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Failure {
+    /// The model, or what was to be chosen from its logits. A step's error is that of all requests in it.
+    #[error(transparent)]
+    Engine(Arc<Error>),
+    /// A defect of Smelt.
+    #[error("the engine failed: {0}; this is a defect of Smelt, please report it")]
+    Panic(String),
+    /// The scheduler was shut down before the answer was complete.
+    #[error("the engine was stopped before the answer was complete; send the request again")]
+    Stopped,
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// Too many wait already.
+    #[error("{waiting} requests are waiting already; try again in {} s", .retry_after.as_secs())]
+    QueueFull {
+        /// Requests that wait.
+        waiting: usize,
+        /// When there will be room, by what answers took lately.
+        retry_after: Duration,
+    },
+    /// The prompt doesn't fit.
+    #[error("the prompt has {prompt_tokens} tokens, but the context holds {context}; shorten the prompt")]
+    TooLong {
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+        /// Tokens that the model's context and the cache hold.
+        context: usize,
+    },
+    /// The scheduler is stopping.
+    #[error("the engine is stopping and takes no more requests")]
+    Stopping,
+    /// The engine's thread ended by a defect.
+    #[error("the engine has stopped: {0}; restart it")]
+    Stopped(String),
+    /// A setting is out of range.
+    #[error(transparent)]
+    Invalid(#[from] Error),
+}

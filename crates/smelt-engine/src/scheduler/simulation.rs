@@ -1,0 +1,430 @@
+//! Thousands of random requests over a fake model.
+//!
+//! The fake model's next token depends on every token in the pages of its sequence, so an answer is right only if each
+//! page holds what it should: after sharing, copying, eviction, preemption, cancelling and failing.
+
+use super::Limits;
+use super::core::Core;
+use super::request::{Event, Failure, Request};
+use super::stepper::Stepper;
+use super::thread::{Ticket, submission};
+use crate::sampler::SamplerSettings;
+use crate::{Engine, Error, Model, Settings};
+use fastrand::Rng;
+use smelt_backend::{PAGE_TOKENS, StepInputs, StepLimits};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn model() -> Arc<Model> {
+    let file = smelt_testdata::data("tiny/llama/llama-f16.gguf");
+    Engine::load(&file, &Settings::default()).unwrap().model().clone()
+}
+
+/// The fake model: what follows `tokens`.
+fn next(tokens: impl Iterator<Item = u32>, vocab_size: usize) -> u32 {
+    let mix =
+        |hash: u64, token: u32| (hash ^ u64::from(token)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    (tokens.fold(1, mix) % vocab_size as u64) as u32
+}
+
+struct Fake {
+    limits: StepLimits,
+    vocab_size: usize,
+    pages: Vec<[u32; PAGE_TOKENS]>,
+    /// Pages that memory gives.
+    memory: usize,
+    logits: Vec<Vec<f32>>,
+    rng: Rng,
+    /// One step of so many fails.
+    failing: Option<usize>,
+}
+
+impl Stepper for Fake {
+    fn limits(&self) -> StepLimits {
+        self.limits
+    }
+
+    fn reserve_pages(&mut self, pages: usize) -> Result<(), Error> {
+        if pages > self.memory {
+            return Err(Error::CacheFull { tokens: 0 });
+        }
+        self.pages.resize(pages, [u32::MAX; PAGE_TOKENS]);
+        Ok(())
+    }
+
+    fn copy_page(&mut self, from: u32, to: u32, tokens: usize) {
+        assert!(from != to && tokens <= PAGE_TOKENS);
+        let source = self.pages[from as usize];
+        self.pages[to as usize] = [u32::MAX; PAGE_TOKENS];
+        self.pages[to as usize][..tokens].copy_from_slice(&source[..tokens]);
+    }
+
+    fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
+        assert!((1..=self.limits.rows).contains(&inputs.tokens.len()));
+        assert!(inputs.logit_rows.len() <= self.limits.logit_rows);
+        let mut written = BTreeSet::new();
+        for (row, position) in inputs.positions.iter().enumerate() {
+            let (slot, offset) = (*position as usize / PAGE_TOKENS, *position as usize % PAGE_TOKENS);
+            let sequence = inputs.sequence[row] as usize;
+            let page = inputs.sequences[sequence].pages[slot];
+            assert!(written.insert((page, offset)), "two rows go to the same place");
+            for (other, input) in inputs.sequences.iter().enumerate() {
+                assert!(other == sequence || !input.pages.contains(&page), "a shared page is written to");
+            }
+            self.pages[page as usize][offset] = inputs.tokens[row];
+        }
+        if self.failing.is_some_and(|n| self.rng.usize(..n) == 0) {
+            return Err(Error::EmptyPrompt);
+        }
+        self.logits.clear();
+        for row in inputs.logit_rows {
+            let pages = inputs.sequences[inputs.sequence[*row as usize] as usize].pages;
+            let tokens = pages.iter().flat_map(|page| self.pages[*page as usize]);
+            let count = inputs.positions[*row as usize] as usize + 1;
+            let mut logits = vec![0.0; self.vocab_size];
+            logits[next(tokens.take(count), self.vocab_size) as usize] = 9.0;
+            self.logits.push(logits);
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self, row: usize) -> &mut [f32] {
+        &mut self.logits[row]
+    }
+}
+
+/// What is known of a request from its events.
+#[derive(Debug, Default)]
+struct Seen {
+    started: bool,
+    prompt_logprobs: usize,
+    tokens: Vec<Vec<u32>>,
+    finished: usize,
+    end: Option<Result<(), String>>,
+}
+
+impl Seen {
+    fn take(&mut self, event: Event, prompt_tokens: usize) {
+        assert!(self.end.is_none(), "{event:?} behind the end");
+        match event {
+            Event::Started { cached_tokens, prompt_tokens: told } => {
+                assert!(!self.started && told == prompt_tokens && cached_tokens < prompt_tokens);
+                self.started = true;
+            }
+            Event::PromptLogprobs(infos) => self.prompt_logprobs = infos.len(),
+            Event::Delta { index, tokens, .. } => {
+                assert!(self.started);
+                self.tokens[index].extend(tokens.iter().map(|token| token.id));
+            }
+            Event::Finished { index, usage, .. } => {
+                assert_eq!(usage.completion_tokens, self.tokens[index].len());
+                self.finished += 1;
+            }
+            Event::Done => self.end = Some(Ok(())),
+            Event::Failed(failure) => self.end = Some(Err(failure.to_string())),
+        }
+    }
+}
+
+struct Client {
+    prompt: Vec<u32>,
+    n: usize,
+    max_tokens: usize,
+    prompt_logprobs: bool,
+    ticket: Option<Ticket>,
+    seen: Arc<Mutex<Seen>>,
+    /// The events behind which the sink says break.
+    breaks_after: Arc<AtomicUsize>,
+    cancelled: bool,
+}
+
+struct World {
+    model: Arc<Model>,
+    limits: Limits,
+    core: Core,
+    time: Arc<AtomicU64>,
+    epoch: Instant,
+    queued: Arc<AtomicUsize>,
+    clients: Vec<Client>,
+    rng: Rng,
+}
+
+impl World {
+    fn new(seed: u64, limits: Limits, step: StepLimits, failing: Option<usize>, memory: usize) -> Self {
+        let model = model();
+        let (time, epoch) = (Arc::new(AtomicU64::new(0)), Instant::now());
+        let fake = Fake {
+            limits: step,
+            vocab_size: model.facts.vocab_size,
+            pages: Vec::new(),
+            memory,
+            logits: Vec::new(),
+            rng: Rng::with_seed(seed + 1),
+            failing,
+        };
+        let now = time.clone();
+        let clock = Box::new(move || epoch + Duration::from_millis(now.load(Ordering::Relaxed)));
+        let queued = Arc::new(AtomicUsize::new(0));
+        let core = Core::new(model.clone(), Box::new(fake), limits, queued.clone(), clock);
+        Self { model, limits, core, time, epoch, queued, clients: Vec::new(), rng: Rng::with_seed(seed) }
+    }
+
+    fn submit(&mut self, prompt: Vec<u32>, n: usize, max_tokens: usize, priority: i32, breaks_after: usize) {
+        let seen = Arc::new(Mutex::new(Seen { tokens: vec![Vec::new(); n], ..Seen::default() }));
+        let prompt_logprobs = self.rng.usize(..8) == 0;
+        let request = Request {
+            n,
+            max_tokens: Some(max_tokens),
+            priority,
+            prompt_logprobs,
+            ..Request::new(prompt.clone(), SamplerSettings::greedy())
+        };
+        let (told, length, left) = (seen.clone(), prompt.len(), Arc::new(AtomicUsize::new(breaks_after)));
+        let breaks = left.clone();
+        let sink = move |event| {
+            told.lock().unwrap().take(event, length);
+            match breaks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) {
+                Ok(_) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        let arrival = self.epoch + Duration::from_millis(self.time.load(Ordering::Relaxed));
+        let (submission, ticket) =
+            submission(request, Box::new(sink), arrival, (&self.model, &self.limits)).unwrap();
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.core.submit(submission);
+        self.clients.push(Client {
+            prompt,
+            n,
+            max_tokens,
+            prompt_logprobs,
+            ticket: Some(ticket),
+            seen,
+            breaks_after: left,
+            cancelled: false,
+        });
+    }
+
+    /// A request that shares its beginning with many others.
+    fn submit_any(&mut self) {
+        let length = 1 + self.rng.usize(..200).min(self.limits.context - 1);
+        let family = self.rng.u32(..4);
+        let common = self.rng.usize(..=length);
+        let own = self.rng.u32(..500);
+        let prompt = (0..length as u32)
+            .map(|i| 3 + (i * 7 + family + if i as usize >= common { own } else { 0 }) % 500);
+        let prompt = prompt.collect();
+        let (n, max_tokens) = (1 + self.rng.usize(..6).saturating_sub(3), self.rng.usize(..60));
+        let priority = self.rng.i32(-2..=2);
+        let breaks_after = if self.rng.usize(..10) == 0 { self.rng.usize(..20) } else { usize::MAX };
+        self.submit(prompt, n, max_tokens, priority, breaks_after);
+    }
+
+    fn cancel_any(&mut self) {
+        let i = self.rng.usize(..self.clients.len());
+        self.clients[i].ticket = None;
+        self.clients[i].cancelled |= self.clients[i].seen.lock().unwrap().end.is_none();
+    }
+
+    /// A step; something must come of it.
+    fn step(&mut self) {
+        let (rows, failed) = (self.core.stats.rows, self.core.stats.failed);
+        self.core.step();
+        self.time.fetch_add(10, Ordering::Relaxed);
+        let stats = &self.core.stats;
+        let moved = stats.rows > rows || stats.failed > failed;
+        assert!(moved || self.core.is_idle(), "nothing moves: {stats:?}");
+        assert!(stats.running <= self.limits.sequences);
+        assert!(stats.kv_pages_used <= stats.kv_pages);
+    }
+
+    /// What the answer to a prompt is, with all of the machine for itself.
+    fn right(&self, client: &Client) -> Vec<u32> {
+        let mut tokens = client.prompt.clone();
+        let end = client.prompt.len() + client.max_tokens;
+        while tokens.len() < end.min(self.limits.context + 1) {
+            let token = next(tokens.iter().copied(), self.model.facts.vocab_size);
+            if self.model.tokenizer.is_eog(token) {
+                break;
+            }
+            tokens.push(token);
+        }
+        tokens.split_off(client.prompt.len())
+    }
+
+    /// Checks every request and that nothing is held any more.
+    fn check(&self, may_fail: bool) {
+        assert!(self.core.is_idle() && self.core.running.is_empty() && self.core.waiting.is_empty());
+        assert_eq!(self.core.cache.in_use(), 0);
+        assert_eq!(self.core.cache.available(), self.core.cache.capacity());
+        assert_eq!(self.queued.load(Ordering::Relaxed), 0);
+        let mut complete = 0;
+        for (i, client) in self.clients.iter().enumerate() {
+            let seen = client.seen.lock().unwrap();
+            let right = self.right(client);
+            for tokens in &seen.tokens {
+                assert!(right.starts_with(tokens), "request {i}: {tokens:?} is no beginning of {right:?}");
+            }
+            let cancelled = client.cancelled || client.breaks_after.load(Ordering::Relaxed) == 0;
+            match &seen.end {
+                Some(Ok(())) => {
+                    complete += 1;
+                    assert_eq!(seen.finished, client.n);
+                    assert!(seen.tokens.iter().all(|tokens| *tokens == right), "request {i}");
+                    let told = if client.prompt_logprobs { client.prompt.len() } else { 0 };
+                    assert_eq!(seen.prompt_logprobs, told);
+                }
+                Some(Err(failure)) => assert!(may_fail, "request {i}: {failure}"),
+                None => assert!(cancelled, "request {i} has no end"),
+            }
+        }
+        assert!(complete > self.clients.len() / 3, "{complete} of {} are complete", self.clients.len());
+    }
+}
+
+fn limits(sequences: usize, pages: usize) -> Limits {
+    Limits {
+        sequences,
+        budget: sequences + PAGE_TOKENS,
+        pages,
+        queue: usize::MAX,
+        aging: Duration::from_millis(500),
+        context: pages * PAGE_TOKENS,
+    }
+}
+
+#[test]
+fn every_request_ends_and_every_answer_is_right() {
+    let steps = |rows, logit_rows| StepLimits { rows, logit_rows };
+    let cases = [
+        (limits(6, 24), steps(64, 8), None, usize::MAX),
+        (limits(6, 7), steps(64, 8), None, usize::MAX),
+        (limits(3, 200), steps(16, 2), None, usize::MAX),
+        (limits(12, 40), steps(40, 1), None, usize::MAX),
+        (limits(5, 16), steps(1, 1), None, usize::MAX),
+        (limits(8, 30), steps(64, 8), Some(40), usize::MAX),
+        (limits(8, 64), steps(64, 8), None, 24),
+    ];
+    for (seed, (limits, step, failing, memory)) in cases.into_iter().enumerate() {
+        let limits = Limits { context: limits.context.min(memory.saturating_mul(PAGE_TOKENS)), ..limits };
+        let mut world = World::new(seed as u64, limits, step, failing, memory);
+        for _ in 0..400 {
+            // Now a crowd, now nobody.
+            for _ in 0..world.rng.usize(..8) {
+                world.submit_any();
+            }
+            for _ in 0..world.rng.usize(..60) {
+                world.step();
+            }
+            if world.rng.usize(..3) == 0 && !world.clients.is_empty() {
+                world.cancel_any();
+            }
+        }
+        let mut steps = 0;
+        while !world.core.is_idle() {
+            world.step();
+            steps += 1;
+            assert!(steps < 1_000_000);
+        }
+        world.check(failing.is_some());
+        let stats = &world.core.stats;
+        assert!(stats.prefix_hits > 0 && stats.cancelled > 0, "{stats:?}");
+        assert!(pages_are_scarce(&world) == (stats.preemptions > 0), "case {seed}: {stats:?}");
+    }
+}
+
+fn pages_are_scarce(world: &World) -> bool {
+    world.limits.pages < 200 && world.limits.sequences > 3
+}
+
+#[test]
+fn an_urgent_request_goes_first_and_none_waits_for_ever() {
+    let step = StepLimits { rows: 64, logit_rows: 8 };
+    let mut world = World::new(9, limits(2, 64), step, None, usize::MAX);
+    let ended = |world: &World, i: usize| world.clients[i].seen.lock().unwrap().end.is_some();
+    for priority in [0, 0, 2] {
+        world.submit(vec![7; 50], 1, 40, priority, usize::MAX);
+    }
+    for _ in 0..4 {
+        world.step();
+    }
+    // It takes the place of one that runs.
+    world.submit(vec![9; 30], 1, 2, -2, usize::MAX);
+    world.step();
+    assert!(world.clients[3].seen.lock().unwrap().started);
+    // More urgent requests come than can be served. The one of priority 2 is due after 2 x 500 ms of them.
+    let mut steps = 0;
+    while !ended(&world, 2) {
+        if steps % 10 == 0 {
+            world.submit(vec![steps as u32 % 500; 60], 1, 20, -2, usize::MAX);
+        }
+        world.step();
+        steps += 1;
+        assert!(steps < 2000, "the patient one starves");
+    }
+    while !world.core.is_idle() {
+        world.step();
+    }
+    world.check(false);
+}
+
+#[test]
+fn a_short_prompt_does_not_wait_for_a_long_one() {
+    let step = StepLimits { rows: 64, logit_rows: 8 };
+    let mut world = World::new(5, limits(4, 200), step, None, usize::MAX);
+    world.submit(vec![5; 4000], 1, 1, 0, usize::MAX);
+    world.step();
+    world.submit(vec![6; 40], 1, 1, 0, usize::MAX);
+    let mut steps = 0;
+    while world.clients[1].seen.lock().unwrap().end.is_none() {
+        world.step();
+        steps += 1;
+    }
+    assert!(steps <= 3, "{steps} steps");
+}
+
+#[test]
+fn a_panic_in_a_sink_or_a_constraint_hits_its_own_request_only() {
+    struct Bad;
+    impl crate::Constraint for Bad {
+        fn mask(&mut self) -> Result<Option<&[u32]>, String> {
+            panic!("a bad grammar")
+        }
+        fn accept(&mut self, _: u32) -> Result<(), String> {
+            Ok(())
+        }
+        fn fork(&self) -> Box<dyn crate::Constraint> {
+            Box::new(Bad)
+        }
+    }
+    let mut world = World::new(5, limits(4, 64), StepLimits { rows: 64, logit_rows: 8 }, None, usize::MAX);
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let told = failures.clone();
+    let sink = move |event| {
+        if let Event::Failed(failure) = event {
+            told.lock().unwrap().push(failure);
+        }
+        ControlFlow::Continue(())
+    };
+    let request = Request::new(vec![4; 40], SamplerSettings::greedy());
+    let bad = Request { constraint: Some(Box::new(Bad)), ..request };
+    let of_model = (&world.model, &world.limits);
+    let (bad, _ticket) = submission(bad, Box::new(sink), world.epoch, of_model).unwrap();
+    let request = Request::new(vec![4; 40], SamplerSettings::greedy());
+    let (rude, _other) =
+        submission(request, Box::new(|_| panic!("a bad sink")), world.epoch, of_model).unwrap();
+    world.queued.fetch_add(2, Ordering::Relaxed);
+    world.core.submit(bad);
+    world.core.submit(rude);
+    world.submit(vec![4; 40], 1, 10, 0, usize::MAX);
+    while !world.core.is_idle() {
+        world.step();
+    }
+    world.check(false);
+    let failures = failures.lock().unwrap();
+    assert!(matches!(&failures[..], [Failure::Panic(why)] if why == "a bad grammar"));
+    assert_eq!(world.core.stats.cancelled, 1);
+}
