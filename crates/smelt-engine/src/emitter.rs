@@ -245,3 +245,72 @@ pub(crate) fn token_info(
     }
     Ok(info)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Settings};
+    use smelt_tokenizer::Special;
+
+    /// What comes of a text, token by token, with what it was in all.
+    fn emit(text: &str, stop: &[&str], max_tokens: Option<usize>) -> (Vec<Emitted>, String, Vec<u32>) {
+        let file = smelt_testdata::data("tiny/llama/llama-f16.gguf");
+        let engine = Engine::load(&file, &Settings::default()).unwrap();
+        let model = engine.model();
+        let emission = Emission {
+            sampler: SamplerSettings::greedy(),
+            stop: stop.iter().map(|s| (*s).to_owned()).collect(),
+            max_tokens,
+            context: 512,
+            ignore_eos: false,
+            show_special: false,
+            logprobs: None,
+            constraint: None,
+        };
+        let mut emitter = Emitter::new(model, emission, &[5]).unwrap();
+        let ids = model.tokenizer.encode(text, Special::Text, false);
+        let mut all = Vec::new();
+        for id in ids.iter().copied().chain(model.tokenizer.eos()) {
+            let mut logits = vec![0.0; model.facts.vocab_size];
+            logits[id as usize] = 1.0;
+            all.push(emitter.next(&mut logits).unwrap());
+            if all.last().unwrap().finish.is_some() {
+                break;
+            }
+        }
+        let told = all.iter().flat_map(|e| &e.tokens).map(|t| t.id).collect();
+        let text = all.iter().map(|e| e.text.as_str()).collect();
+        assert!(all.last().unwrap().finish.is_some(), "{all:?}");
+        (all, text, told)
+    }
+
+    #[test]
+    fn tokens_are_told_with_the_last_byte_of_their_text() {
+        for text in ["Hello, world", "naïve €5 🦙🦙", "a<|x"] {
+            let (all, out, told) = emit(text, &["<|xyz|>"], None);
+            assert_eq!(out.trim_start(), text);
+            let chosen: Vec<u32> = all.iter().filter_map(|e| e.token).collect();
+            assert_eq!(told, chosen);
+            let mut bytes = Vec::new();
+            let mut shown = String::new();
+            for emitted in &all {
+                shown.push_str(&emitted.text);
+                emitted.tokens.iter().for_each(|token| bytes.extend_from_slice(&token.bytes));
+                assert!(shown.as_bytes().starts_with(&bytes), "{shown:?}: {bytes:?}");
+            }
+            assert!(matches!(all.last().unwrap().finish, Some(Finish::EndOfGeneration(_))));
+        }
+    }
+
+    #[test]
+    fn nothing_behind_a_stop_string_is_told() {
+        let (all, out, told) = emit("one STOP two", &["STOP"], None);
+        assert_eq!((out.trim_start(), all.last().unwrap().finish), ("one ", Some(Finish::StopString(0))));
+        assert!(told.len() < all.len(), "{all:?}");
+        let (all, out, told) = emit("one STO", &["STOP"], Some(0));
+        assert_eq!((out.as_str(), told.len(), all[0].finish), ("", 0, Some(Finish::MaxTokens)));
+        let (all, out, told) = emit("one two three", &[], Some(2));
+        assert_eq!((all.len(), told.len(), all[1].finish), (2, 2, Some(Finish::MaxTokens)));
+        assert!(!out.is_empty());
+    }
+}

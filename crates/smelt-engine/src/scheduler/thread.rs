@@ -4,6 +4,7 @@ use super::core::Core;
 use super::job::{Submission, Voice};
 use super::request::{EventSink, Failure, MAX_CHOICES, MAX_LOGPROBS, PRIORITIES, Request, SubmitError};
 use super::stats::Stats;
+use super::stepper::Stepper;
 use super::{Limits, SchedulerSettings, panic_message, setting};
 use crate::emitter::{Emission, Emitter};
 use crate::{Engine, Error, Model};
@@ -78,8 +79,17 @@ impl Scheduler {
         let limits = Limits::new(settings, engine.model())?;
         let interrupt = Arc::new(AtomicBool::new(false));
         engine.interrupt_on(interrupt.clone());
+        Self::spawn(engine.model, Box::new(engine.runner), limits, interrupt)
+    }
+
+    pub(super) fn spawn(
+        model: Arc<Model>,
+        stepper: Box<dyn Stepper>,
+        limits: Limits,
+        interrupt: Arc<AtomicBool>,
+    ) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
-            model: engine.model().clone(),
+            model: model.clone(),
             limits,
             queued: Arc::new(AtomicUsize::new(0)),
             stats: Mutex::default(),
@@ -90,8 +100,7 @@ impl Scheduler {
         let handle = Handle { shared: shared.clone(), commands };
         let run = move || {
             let queued = shared.queued.clone();
-            let stepper = Box::new(engine.runner);
-            let core = Core::new(engine.model, stepper, limits, queued, Box::new(Instant::now));
+            let core = Core::new(model, stepper, limits, queued, Box::new(Instant::now));
             run(core, &received, &shared);
             drop(ending);
         };

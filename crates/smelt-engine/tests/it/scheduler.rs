@@ -12,6 +12,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 const MODEL: &str = "tiny/llama/llama-f16.gguf";
+/// Sliding windows, experts, quantised weights.
+const OTHERS: &[&str] =
+    &["tiny/gemma3/gemma3-f16.gguf", "tiny/qwen2moe/qwen2moe-f16.gguf", "tiny/quants/llama-kq-Q4_K_S.gguf"];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(settings: &SchedulerSettings) -> Scheduler {
@@ -89,48 +92,54 @@ fn collect(received: &Receiver<Event>, n: usize) -> Answers {
     }
 }
 
+/// Answers of the engine alone.
+fn alone(model: &str, requests: &[(Vec<u32>, usize)]) -> Vec<Vec<u32>> {
+    let mut engine = load(&data(model), &exact());
+    let mut answer = |(prompt, max_tokens): &(Vec<u32>, usize)| {
+        let request = smelt_engine::Request {
+            prompt: prompt.clone(),
+            sampler: SamplerSettings::greedy(),
+            max_tokens: Some(*max_tokens),
+            stop: Vec::new(),
+            ignore_eos: true,
+            show_special: false,
+        };
+        let mut sequence = Sequence::default();
+        let tokens = engine.generate(&mut sequence, &request, &mut |_| true).unwrap().tokens;
+        engine.release(sequence);
+        tokens
+    };
+    requests.iter().map(&mut answer).collect()
+}
+
 #[test]
 fn greedy_answers_are_the_same_alone_and_under_load() {
-    let mut engine = load(&data(MODEL), &exact());
-    let requests: Vec<(Vec<u32>, usize)> =
-        (0..24).map(|i| (prompt(i % 3, 1 + i * 37 % 150, i), 1 + i as usize * 11 % 40)).collect();
-    let alone: Vec<Vec<u32>> = requests
-        .iter()
-        .map(|(prompt, max_tokens)| {
-            let request = smelt_engine::Request {
-                prompt: prompt.clone(),
-                sampler: SamplerSettings::greedy(),
-                max_tokens: Some(*max_tokens),
-                stop: Vec::new(),
-                ignore_eos: true,
-                show_special: false,
-            };
-            let mut sequence = Sequence::default();
-            let tokens = engine.generate(&mut sequence, &request, &mut |_| true).unwrap().tokens;
-            engine.release(sequence);
-            tokens
-        })
-        .collect();
-    // Enough pages for all, and so few that answers lose theirs to others.
-    for pages in [512, 7] {
-        let settings = SchedulerSettings { kv: KvBudget::Pages(pages), max_sequences: 9, ..settings() };
-        let scheduler = start(&settings);
-        let handle = scheduler.handle();
-        for _ in 0..2 {
-            let open: Vec<_> = requests
-                .iter()
-                .map(|(prompt, max_tokens)| submit(&handle, greedy(prompt.clone(), *max_tokens)))
-                .collect();
-            for (i, (_ticket, received)) in open.iter().enumerate() {
-                let answers = collect(received, 1);
-                assert!(answers.failure.is_none(), "{:?}", answers.failure);
-                assert_eq!(answers.ids(0), alone[i], "request {i}, {pages} pages");
+    for model in [&[MODEL][..], OTHERS].concat() {
+        let vocab_size = load(&data(model), &exact()).facts().vocab_size as u32;
+        let of = |i: u32| prompt(i % 3, 1 + i * 37 % 150, i).iter().map(|t| t % vocab_size).collect();
+        let requests: Vec<(Vec<u32>, usize)> = (0..24).map(|i| (of(i), 1 + i as usize * 11 % 40)).collect();
+        let alone = alone(model, &requests);
+        // Enough pages for all, and so few that answers lose theirs to others.
+        for pages in [512, 7] {
+            let settings = SchedulerSettings { kv: KvBudget::Pages(pages), max_sequences: 9, ..settings() };
+            let scheduler = Scheduler::start(load(&data(model), &exact()), &settings).unwrap();
+            let handle = scheduler.handle();
+            for _ in 0..2 {
+                let open: Vec<_> = requests
+                    .iter()
+                    .map(|(prompt, max_tokens)| submit(&handle, greedy(prompt.clone(), *max_tokens)))
+                    .collect();
+                for (i, (_ticket, received)) in open.iter().enumerate() {
+                    let answers = collect(received, 1);
+                    assert!(answers.failure.is_none(), "{:?}", answers.failure);
+                    assert_eq!(answers.ids(0), alone[i], "{model}: request {i}, {pages} pages");
+                }
             }
+            scheduler.shutdown(PATIENCE);
+            let stats = handle.stats();
+            assert_eq!((stats.preemptions > 0, stats.prefix_hits > 0), (pages == 7, true), "{stats:?}");
+            assert_eq!((stats.requests, stats.finished_length, stats.kv_pages_used), (48, 48, 0));
         }
-        let stats = handle.stats();
-        assert_eq!((stats.preemptions > 0, stats.prefix_hits > 0), (pages == 7, true), "{stats:?}");
-        assert_eq!((stats.requests, stats.finished_length, stats.kv_pages_used), (48, 48, 0));
-        scheduler.shutdown(PATIENCE);
     }
 }
 
@@ -138,18 +147,18 @@ fn greedy_answers_are_the_same_alone_and_under_load() {
 fn a_prefix_is_computed_once() {
     let scheduler = start(&settings());
     let handle = scheduler.handle();
-    let long = prompt(1, 100, 0);
+    let long = prompt(1, 105, 0);
     let (_ticket, received) = submit(&handle, greedy(long.clone(), 8));
     let first = collect(&received, 1);
     assert_eq!(first.cached, 0);
     // The answer is in the cache too, but for its last token, which was not computed.
     let next_turn = [&long[..], &first.ids(0), &[5, 6]].concat();
     let (_ticket, received) = submit(&handle, greedy(next_turn.clone(), 8));
-    assert_eq!(collect(&received, 1).cached, 107);
+    assert_eq!(collect(&received, 1).cached, 112);
     let (_ticket, received) = submit(&handle, greedy(long.clone(), 8));
     let again = collect(&received, 1);
-    assert_eq!((again.cached, again.ids(0)), (99, first.ids(0)));
-    assert_eq!(again.finish[0].unwrap().1.cached_tokens, 99);
+    assert_eq!((again.cached, again.ids(0)), (104, first.ids(0)));
+    assert_eq!(again.finish[0].unwrap().1.cached_tokens, 104);
 }
 
 #[test]
@@ -220,6 +229,7 @@ fn who_goes_away_frees_his_place() {
     assert!(collect(&other, 1).failure.is_none());
     while received.recv_timeout(PATIENCE).is_ok() {}
     assert_eq!(in_prefill.recv_timeout(PATIENCE).unwrap_err(), RecvTimeoutError::Disconnected);
+    scheduler.shutdown(PATIENCE);
     let stats = handle.stats();
     assert_eq!((stats.running, stats.kv_pages_used, stats.cancelled), (0, 0, 3), "{stats:?}");
 }
