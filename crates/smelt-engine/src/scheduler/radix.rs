@@ -101,10 +101,9 @@ impl Radix {
         let children = &self.nodes[node.index()].children;
         let before = children.range::<[u32], _>((Bound::Unbounded, Bound::Excluded(tokens))).next_back();
         let behind = children.range::<[u32], _>((Bound::Included(tokens), Bound::Unbounded)).next();
-        let shared = |(key, child): (&Box<[u32]>, &NodeId)| {
-            (*child, key.iter().zip(tokens).take_while(|(a, b)| a == b).count())
-        };
-        let nearest = before.into_iter().chain(behind).map(shared).max_by_key(|(_, same)| *same);
+        let same = |key: &[u32]| key.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let neighbours = before.into_iter().chain(behind).map(|(key, child)| (*child, same(key)));
+        let nearest = neighbours.max_by_key(|(_, same)| *same);
         nearest.filter(|(_, same)| *same > 0)
     }
 
