@@ -4,7 +4,7 @@
 //!
 //! Sixteen rows of weights (a *panel*) are unpacked, a few hundred values at a time, to a tile in the first-level
 //! cache whose vector lanes are rows ([`unpack`]); a micro-kernel multiplies the tile with many tokens ([`micro`]). For a
-//! few tokens the same two steps run block by block in registers ([`few`]): with lanes = rows the packed bytes are
+//! few tokens the same two steps run block by block in registers ([`mod@few`]): with lanes = rows the packed bytes are
 //! transposed once, which costs fewer instructions than reducing a vector of partial sums for every row and block, and
 //! leaves decode bound by memory. It also makes one order of float operations hold for all batch sizes by construction.
 //!
