@@ -5,25 +5,29 @@ use smelt_engine::sampler::SamplerSettings;
 use smelt_engine::scheduler::{
     Event, Failure, Handle, KvBudget, Request, Scheduler, SchedulerSettings, SubmitError, Ticket, Usage,
 };
-use smelt_engine::{Engine, Finish, Sequence, Settings, TokenInfo};
+use smelt_engine::{Constraint, Engine, Finish, KvFormat, Sequence, Settings, TokenInfo};
 use smelt_testdata::data;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 const MODEL: &str = "tiny/llama/llama-f16.gguf";
-/// Sliding windows, experts, quantised weights.
-const OTHERS: &[&str] =
-    &["tiny/gemma3/gemma3-f16.gguf", "tiny/qwen2moe/qwen2moe-f16.gguf", "tiny/quants/llama-kq-Q4_K_S.gguf"];
+/// Plain layers, sliding windows, experts, quantised weights, and the formats of keys and values.
+const CASES: &[(&str, KvFormat)] = &[
+    (MODEL, KvFormat::F32),
+    ("tiny/gemma3/gemma3-f16.gguf", KvFormat::F16),
+    ("tiny/qwen2moe/qwen2moe-f16.gguf", KvFormat::Q8_0),
+    ("tiny/quants/llama-kq-Q4_K_S.gguf", KvFormat::Q4_0),
+];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One thread: what is tested is who computes what with whom, and the threads of several tests would fight.
-fn engine(model: &str) -> Engine {
-    load(&data(model), &Settings { threads: Some(1), ..exact() })
+fn engine(model: &str, format: KvFormat) -> Engine {
+    load(&data(model), &Settings { threads: Some(1), kv_formats: format.into(), ..exact() })
 }
 
 fn start(settings: &SchedulerSettings) -> Scheduler {
-    Scheduler::start(engine(MODEL), settings).unwrap()
+    Scheduler::start(engine(MODEL, KvFormat::F32), settings).unwrap()
 }
 
 fn settings() -> SchedulerSettings {
@@ -98,8 +102,8 @@ fn collect(received: &Receiver<Event>, n: usize) -> Answers {
 }
 
 /// Answers of the engine alone.
-fn alone(model: &str, requests: &[(Vec<u32>, usize)]) -> Vec<Vec<u32>> {
-    let mut alone = engine(model);
+fn alone(model: &str, format: KvFormat, requests: &[(Vec<u32>, usize)]) -> Vec<Vec<u32>> {
+    let mut alone = engine(model, format);
     let mut answer = |(prompt, max_tokens): &(Vec<u32>, usize)| {
         let request = smelt_engine::Request {
             prompt: prompt.clone(),
@@ -119,15 +123,15 @@ fn alone(model: &str, requests: &[(Vec<u32>, usize)]) -> Vec<Vec<u32>> {
 
 #[test]
 fn greedy_answers_are_the_same_alone_and_under_load() {
-    for model in [&[MODEL][..], OTHERS].concat() {
-        let vocab_size = engine(model).facts().vocab_size as u32;
+    for &(model, format) in CASES {
+        let vocab_size = engine(model, format).facts().vocab_size as u32;
         let of = |i: u32| prompt(i % 3, 1 + i * 37 % 150, i).iter().map(|t| t % vocab_size).collect();
-        let requests: Vec<(Vec<u32>, usize)> = (0..16).map(|i| (of(i), 1 + i as usize * 11 % 40)).collect();
-        let alone = alone(model, &requests);
+        let requests: Vec<(Vec<u32>, usize)> = (0..16).map(|i| (of(i), 60 + i as usize * 11 % 40)).collect();
+        let alone = alone(model, format, &requests);
         // Enough pages for all, and so few that answers lose theirs to others.
         for pages in [512, 7] {
             let settings = SchedulerSettings { kv: KvBudget::Pages(pages), max_sequences: 9, ..settings() };
-            let scheduler = Scheduler::start(engine(model), &settings).unwrap();
+            let scheduler = Scheduler::start(engine(model, format), &settings).unwrap();
             let handle = scheduler.handle();
             for _ in 0..2 {
                 let open: Vec<_> = requests
@@ -189,7 +193,7 @@ fn several_answers_share_their_prompt() {
 #[test]
 fn log_probabilities_are_the_models() {
     let tokens = prompt(1, 90, 3);
-    let mut alone = engine(MODEL);
+    let mut alone = engine(MODEL, KvFormat::F32);
     let mut right = Vec::new();
     alone
         .logits(&tokens, &mut |i, row| {
@@ -282,4 +286,52 @@ fn a_shutdown_waits_for_answers() {
         assert_eq!(collect(received, 1).ids(0).len(), 10);
     }
     assert!(!handle.is_running());
+}
+
+/// Lets 40 and 300 come in turns, and the answer end after four of them.
+struct Turns {
+    taken: Vec<u32>,
+    end: u32,
+    mask: Vec<u32>,
+}
+
+impl Constraint for Turns {
+    fn mask(&mut self) -> Result<Option<&[u32]>, String> {
+        let next = if self.taken.len() == 4 { self.end } else { [40, 300][self.taken.len() % 2] };
+        self.mask = vec![0; next as usize / 32 + 1];
+        self.mask[next as usize / 32] = 1 << (next % 32);
+        Ok(Some(&self.mask))
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), String> {
+        self.taken.push(token);
+        Ok(())
+    }
+
+    fn fork(&self) -> Box<dyn Constraint> {
+        Box::new(Self { taken: self.taken.clone(), end: self.end, mask: Vec::new() })
+    }
+}
+
+#[test]
+fn an_answer_keeps_to_its_constraint() {
+    let scheduler = start(&settings());
+    let handle = scheduler.handle();
+    let end = handle.model().tokenizer().eos().unwrap();
+    let request = |sampler| Request {
+        constraint: Some(Box::new(Turns { taken: Vec::new(), end, mask: Vec::new() })),
+        logprobs: Some(2),
+        n: 2,
+        ..Request::new(prompt(1, 40, 0), sampler)
+    };
+    for sampler in [SamplerSettings::greedy(), SamplerSettings::default()] {
+        let (_ticket, received) = submit(&handle, request(sampler));
+        let answers = collect(&received, 2);
+        for i in 0..2 {
+            assert_eq!(answers.ids(i), [40, 300, 40, 300]);
+            assert_eq!(answers.finish[i].unwrap().0, Finish::EndOfGeneration(end));
+            // The model's own distribution knows of no constraint.
+            assert!(answers.tokens[i].iter().all(|t| t.logprob.unwrap() < -0.5 && t.top[0].id != t.id));
+        }
+    }
 }
