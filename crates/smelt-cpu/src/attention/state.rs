@@ -44,9 +44,9 @@ impl State {
             let (old, largest) = (self.maximum[query], w.largest(w.max(first, second)));
             let maximum = if largest > old { largest } else { old };
             self.maximum[query] = maximum;
-            let weights = [first, second].map(|x| w.exp(w.sub(x, w.splat(maximum))));
-            for (weights, half) in weights.into_iter().zip(halves) {
-                w.store(weights, half);
+            // No closures around vectors: one that isn't inlined would be compiled without the instruction set.
+            for (scores, half) in [first, second].into_iter().zip(halves) {
+                w.store(w.exp(w.sub(scores, w.splat(maximum))), half);
             }
             p[..visible.start].fill(0.0);
             p[visible.end..].fill(0.0);
@@ -84,7 +84,8 @@ pub(super) fn merge<W: Wide>(w: W, total: &mut State, split: &State, n: usize, s
         }
         let (old, new) = (total.maximum[i], split.maximum[i]);
         let maximum = if new > old { new } else { old };
-        let [keep, take] = exps(w, [old - maximum, new - maximum]).map(|x| w.splat(x));
+        let [keep, take] = exps(w, [old - maximum, new - maximum]);
+        let (keep, take) = (w.splat(keep), w.splat(take));
         total.maximum[i] = maximum;
         let pairs = out.iter_mut().zip(add).chain([(&mut total.sum[i], &split.sum[i])]);
         for (total, add) in pairs {
