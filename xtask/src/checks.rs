@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{fetch, tidy, workspace};
+use crate::{clients, fetch, tidy, workspace};
 
 /// Everything that a change must pass on any machine.
 pub(crate) fn test() -> Result<()> {
@@ -12,6 +12,7 @@ pub(crate) fn test() -> Result<()> {
     step("tidy", tidy::run)?;
     step("fetch", fetch::run)?;
     step("test", || workspace::run(workspace::cargo().args(["test", "--workspace", "--no-fail-fast"])))?;
+    step("clients", clients::run)?;
     eprintln!("all passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks to its terminal")]
 
 mod checks;
+mod clients;
 mod fetch;
 mod peers;
 mod synth;
@@ -30,6 +31,8 @@ enum Chore {
     Tidy,
     /// Get the real models, vocabularies and templates that tests read, into target/fetched.
     Fetch,
+    /// Ask `smelt serve` by the published Python clients of OpenAI, Anthropic and Ollama.
+    Clients,
     /// Run Smelt beside llama.cpp and ik_llama.cpp on this machine: speed, perplexity, start-up, memory.
     BenchPeers(peers::Arguments),
     /// Write a model file with the exact shapes of a well-known model and random weights.
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Chore::Ci => checks::ci(),
         Chore::Tidy => tidy::run(),
         Chore::Fetch => fetch::run(),
+        Chore::Clients => clients::run(),
         Chore::BenchPeers(arguments) => peers::run(&arguments),
         Chore::SynthModel(arguments) => synth::run(&arguments),
     };

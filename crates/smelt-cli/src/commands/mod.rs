@@ -9,6 +9,7 @@ mod prompt;
 mod pull;
 mod rm;
 mod run;
+mod serve;
 mod show;
 mod tokenize;
 
@@ -23,6 +24,7 @@ use crate::context::Context;
 pub(crate) enum Command {
     // The largest by far, and clap makes it once.
     Run(Box<run::Args>),
+    Serve(Box<serve::Args>),
     Pull(pull::Args),
     List(list::Args),
     Show(show::Args),
@@ -37,6 +39,7 @@ impl Command {
     pub(crate) fn run(self, context: &Context) -> Result<()> {
         match self {
             Command::Run(args) => run::run(&args, context),
+            Command::Serve(args) => serve::run(&args, context),
             Command::Pull(args) => pull::run(args, context),
             Command::List(args) => list::run(args, context),
             Command::Show(args) => show::run(args, context),

@@ -1,0 +1,244 @@
+//! `smelt serve`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use smelt_checkpoint::Checkpoint;
+use smelt_engine::KvFormat;
+use smelt_engine::scheduler::{KvBudget, SchedulerSettings};
+use smelt_server::{ApiKey, Limits, ModelSource, Server, Settings};
+use smelt_store::Reference;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::load::{MachineArgs, locate};
+use crate::context::{Context, parse_reference};
+use crate::interrupt::Listener;
+use crate::report::Usage;
+use crate::{env, report};
+
+/// Serve models over HTTP: OpenAI's, Anthropic's and Ollama's interfaces
+///
+/// Models are fetched first if they aren't here, and loaded before requests are answered; GET /health says 503 until
+/// then. Clients ask for a model by the name it has here: a name of the catalogue, or a file's name without its ending,
+/// unless --name gives another one. GET /openapi.json lists the routes.
+///
+/// The server listens to this machine only, unless --host says otherwise; then give it an API key. SIGTERM and Ctrl-C
+/// let open requests end first; Ctrl-C twice quits.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  smelt serve smollm2:135m
+  smelt serve ./big.gguf ./small.gguf --name big --name small --ctx 8192
+  smelt serve smollm2:135m --host 0.0.0.0 --api-key-file keys.txt --log json
+  curl http://127.0.0.1:11435/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'")]
+pub(crate) struct Args {
+    /// smollm2:135m, ./file.gguf, hf:OWNER/REPO/FILE.gguf, https://HOST/FILE.gguf
+    #[arg(value_name = "MODEL", required = true, value_parser = parse_reference)]
+    models: Vec<Reference>,
+    /// Names that clients ask for, in the order of the models
+    #[arg(long, value_name = "NAME")]
+    name: Vec<String>,
+    /// Tokens that a request may have with its answer [default: as many as the model was trained on]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    ctx: Option<u32>,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    sharing: SharingArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Network")]
+struct NetworkArgs {
+    /// Name or address to listen on
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen on; 0 takes one that is free
+    #[arg(long, value_name = "N", default_value_t = smelt_server::DEFAULT_PORT)]
+    port: u16,
+    /// A key that requests must have; may be given several times [env: SMELT_API_KEY]
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
+    /// A file with such keys, one per line: other users of this machine can't see them
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// An origin whose web pages may ask the server, such as https://example.org; * for any
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+    /// Largest body of a request, in MiB
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    max_body: u16,
+    /// Seconds for open requests once the server is told to stop
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    drain: u16,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Sharing")]
+struct SharingArgs {
+    /// Answers that are computed at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    parallel: u16,
+    /// Requests that may wait; more are told to try again
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    queue: u16,
+    /// Seconds that a request may wait
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u16).range(1..))]
+    queue_time: u16,
+    /// Memory for keys and values of each model, in MiB; it is taken as it fills
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    kv_memory: u32,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
+struct LogArgs {
+    /// Form of the log, on standard error
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log: LogForm,
+    /// How much is logged; prompts and answers never are
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogForm {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogLevel {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    if args.name.len() > args.models.len() {
+        let problem = format!("--name is given {} times for {} models", args.name.len(), args.models.len());
+        return Err(Usage(problem).into());
+    }
+    let settings = settings(args)?;
+    let models = args.models.iter().enumerate().map(|(i, reference)| source(args, i, reference, context));
+    let models = models.collect::<Result<Vec<_>>>()?;
+    log(&args.log);
+    // The first Ctrl-C is the server's to hear, a second one quits.
+    let _listener = Listener::new();
+    let server = Server::bind(settings, models)?;
+    if !context.quiet {
+        let address = server.address();
+        report::note(&format!("listening on http://{address} (OpenAI: http://{address}/v1); Ctrl-C ends it"));
+    }
+    Ok(server.run()?)
+}
+
+fn settings(args: &Args) -> Result<Settings> {
+    let (network, sharing) = (&args.network, &args.sharing);
+    Ok(Settings {
+        host: network.host.clone(),
+        port: network.port,
+        api_keys: keys(network)?,
+        cors_origins: network.cors_origin.clone(),
+        limits: Limits {
+            body: usize::from(network.max_body) << 20,
+            queue_time: Duration::from_secs(sharing.queue_time.into()),
+            drain_time: Duration::from_secs(network.drain.into()),
+            ..Limits::default()
+        },
+        scheduler: SchedulerSettings {
+            max_sequences: sharing.parallel.into(),
+            max_queue: sharing.queue.into(),
+            kv: KvBudget::Bytes(u64::from(sharing.kv_memory) << 20),
+            ..SchedulerSettings::default()
+        },
+        stop_on_signals: true,
+    })
+}
+
+/// The keys of the flags, the file and the environment.
+fn keys(network: &NetworkArgs) -> Result<Vec<ApiKey>> {
+    let mut keys = network.api_key.clone();
+    keys.extend(env::SMELT_API_KEY.get());
+    if let Some(file) = &network.api_key_file {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let before = keys.len();
+        keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+        if keys.len() == before {
+            return Err(Usage(format!("{} holds no key; write one per line", file.display())).into());
+        }
+    }
+    if keys.iter().any(String::is_empty) {
+        return Err(Usage("an API key must not be empty".to_owned()).into());
+    }
+    Ok(keys.iter().map(|key| ApiKey::new(key)).collect())
+}
+
+fn source(args: &Args, index: usize, reference: &Reference, context: &Context) -> Result<ModelSource> {
+    let installed = locate(reference, context)?;
+    let file = installed.manifest.as_ref().and_then(|manifest| manifest.files.first());
+    let name = match (args.name.get(index), reference, file) {
+        (Some(name), _, _) => name.clone(),
+        (None, Reference::Catalogue { .. }, _) => reference.to_string(),
+        (None, _, Some(file)) => stem(Path::new(&file.name)),
+        (None, _, None) => stem(&installed.path),
+    };
+    let checkpoint = Checkpoint::open(&installed.path)?;
+    let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
+    Ok(ModelSource {
+        name,
+        quantization: dominant_format(&checkpoint).to_owned(),
+        digest: file.map(|file| format!("sha256:{}", file.sha256)).unwrap_or_default(),
+        file: installed.path,
+        engine: smelt_engine::Settings {
+            // Every answer of a step has a row whose logits are wanted.
+            logit_rows: usize::from(args.sharing.parallel).max(settings.logit_rows),
+            ..settings
+        },
+    })
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The format that holds most of the weights' bytes.
+fn dominant_format(checkpoint: &Checkpoint) -> &'static str {
+    let mut bytes: Vec<(&'static str, usize)> = Vec::new();
+    for tensor in checkpoint.tensors() {
+        match bytes.iter_mut().find(|(name, _)| *name == tensor.format.name) {
+            Some((_, sum)) => *sum += tensor.byte_len,
+            None => bytes.push((tensor.format.name, tensor.byte_len)),
+        }
+    }
+    bytes.into_iter().max_by_key(|(_, sum)| *sum).map_or("", |(name, _)| name)
+}
+
+/// Sends what the server tells to standard error.
+fn log(args: &LogArgs) {
+    let level = match args.log_level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    };
+    let builder =
+        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    match args.log {
+        LogForm::Json => builder.json().flatten_event(true).init(),
+        LogForm::Text => {
+            use std::io::IsTerminal;
+            let colours = std::io::stderr().is_terminal() && env::NO_COLOR.get().is_none();
+            builder.with_ansi(colours).init();
+        }
+    }
+}

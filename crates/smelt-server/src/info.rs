@@ -1,0 +1,144 @@
+//! Routes that tell what there is.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use smelt_api::ApiError;
+use smelt_api::ollama::{self, Details, ListedModel};
+use smelt_api::openai::{Model, Page};
+
+use crate::app::{Call, json};
+use crate::models::Loaded;
+
+/// The version of Smelt.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub(crate) async fn health(call: Call) -> Result<Response, ApiError> {
+    let (is_fine, word) = call.app.health();
+    let mut response = json(&json!({"status": word}));
+    if !is_fine {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    Ok(response)
+}
+
+pub(crate) async fn version(_: Call) -> Result<Response, ApiError> {
+    Ok(json(&ollama::Version { version: VERSION }))
+}
+
+pub(crate) async fn models(call: Call) -> Result<Response, ApiError> {
+    Ok(json(&Page { object: "list", data: call.app.models.loaded().map(|m| openai_model(m)).collect() }))
+}
+
+pub(crate) async fn model(call: Call) -> Result<Response, ApiError> {
+    Ok(json(&openai_model(&*call.app.models.find(call.tail.as_deref())?)))
+}
+
+fn openai_model(model: &Loaded) -> Model {
+    Model {
+        id: model.name().to_owned(),
+        object: "model",
+        created: seconds(model.since),
+        owned_by: "smelt",
+        root: model.name().to_owned(),
+        max_model_len: model.handle.context(),
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(time: Timestamp) -> u64 {
+    u64::try_from(time.as_second()).unwrap_or(0)
+}
+
+pub(crate) async fn tags(call: Call) -> Result<Response, ApiError> {
+    Ok(json(&ollama::Models { models: call.app.models.loaded().map(listed).collect() }))
+}
+
+pub(crate) async fn ps(call: Call) -> Result<Response, ApiError> {
+    // Models stay loaded while the server runs.
+    let expires =
+        Timestamp::now().checked_add(SignedDuration::from_hours(24 * 365)).unwrap_or(Timestamp::MAX);
+    let running = |model: &Arc<Loaded>| ListedModel {
+        context_length: Some(model.handle.context()),
+        expires_at: Some(expires.to_string()),
+        size_vram: Some(0),
+        ..listed(model)
+    };
+    Ok(json(&ollama::Models { models: call.app.models.loaded().map(running).collect() }))
+}
+
+fn listed(model: &Arc<Loaded>) -> ListedModel {
+    ListedModel {
+        name: model.name().to_owned(),
+        model: model.name().to_owned(),
+        modified_at: model.modified.to_string(),
+        size: model.model().facts().weight_bytes,
+        digest: model.source.digest.clone(),
+        details: details(model),
+        context_length: None,
+        expires_at: None,
+        size_vram: None,
+    }
+}
+
+fn details(model: &Loaded) -> Details {
+    let facts = model.model().facts();
+    Details {
+        parent_model: String::new(),
+        format: "gguf",
+        family: facts.architecture.to_owned(),
+        families: vec![facts.architecture.to_owned()],
+        parameter_size: count(facts.parameters),
+        quantization_level: model.source.quantization.clone(),
+    }
+}
+
+/// A number of parameters as people write it.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn count(parameters: u64) -> String {
+    let units = [(1e9, "B"), (1e6, "M"), (1e3, "K")];
+    let n = parameters as f64;
+    let (scale, unit) = units.into_iter().find(|(scale, _)| n >= *scale).unwrap_or((1.0, ""));
+    match n / scale {
+        x if x < 10.0 && !unit.is_empty() => format!("{x:.1}{unit}"),
+        x => format!("{x:.0}{unit}"),
+    }
+}
+
+pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
+    let model = call.app.models.find(Some(&ollama::read_show(&call.body)?))?;
+    let facts = model.model().facts();
+    let family = facts.architecture;
+    let info: [(String, Value); 6] = [
+        ("general.architecture".into(), family.into()),
+        ("general.basename".into(), facts.name.as_str().into()),
+        ("general.parameter_count".into(), facts.parameters.into()),
+        (format!("{family}.context_length"), facts.trained_context.into()),
+        (format!("{family}.block_count"), facts.n_layers.into()),
+        (format!("{family}.vocab_size"), facts.vocab_size.into()),
+    ];
+    // A template that doesn't compile is as good as none.
+    let template = model.model().template().map(|t| t.source().to_owned()).unwrap_or_default();
+    Ok(json(&ollama::Show {
+        template,
+        details: details(&model),
+        model_info: info.into_iter().collect(),
+        capabilities: vec!["completion"],
+        modified_at: model.modified.to_string(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn parameters_are_counted_as_people_do() {
+        for (n, text) in
+            [(134_515_008, "135M"), (1_500_000_000, "1.5B"), (70_600_000_000, "71B"), (412, "412")]
+        {
+            assert_eq!(super::count(n), text);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The HTTP server: OpenAI's, Anthropic's and Ollama's interfaces in front of the engine's scheduler.
+//!
+//! ```text
+//! listen      connections, their limits, the end by a signal
+//!   app       one request: id, origin, key, body, route, error, metrics
+//!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
+//!       openai/ anthropic ollama tokens      one dialect each: wire types to engine requests, and back
+//!         prompt      messages to tokens
+//!         generation  the engine's events, which end with whoever waits for them
+//!         stream      pieces of an answer to a body
+//! ```
+//!
+//! Architecture Invariant: a client that goes away drops its future or its body, and with it the engine's ticket:
+//! nothing else has to notice.
+//!
+//! Architecture Invariant: whether a request is refused is known before its answer begins, so an error has its own
+//! status; what fails later is one error event in the dialect's shape.
+
+mod access;
+mod anthropic;
+mod app;
+mod generation;
+mod info;
+mod listen;
+mod metrics;
+mod models;
+mod ollama;
+mod openai;
+mod openapi;
+mod prompt;
+mod routes;
+mod settings;
+mod stream;
+mod tokens;
+
+pub use access::ApiKey;
+pub use listen::{Server, Stopper};
+pub use models::ModelSource;
+pub use settings::{DEFAULT_PORT, Error, Limits, Settings};

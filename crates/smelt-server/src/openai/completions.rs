@@ -1,0 +1,252 @@
+//! `/v1/completions`.
+
+use axum::response::Response;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use smelt_api::ApiError;
+use smelt_api::openai::{
+    Completion, CompletionRequest, FinishReason, LEAST_LOGPROB, Prompt, StreamOptions, TextChoice,
+    TextLogprobs, Usage, token_text,
+};
+use smelt_engine::TokenInfo;
+use smelt_engine::scheduler::{Event, Request};
+
+use super::{fingerprint, finish_reason, request, usage};
+use crate::app::{Call, json};
+use crate::generation::Generation;
+use crate::info::seconds;
+use crate::prompt::{self, beside};
+use crate::stream::{Framing, Gone, Pieces, respond};
+
+pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
+    let wanted = CompletionRequest::read(&call.body)?;
+    call.tolerate(&wanted.common.unknown);
+    let model = call.app.models.find(wanted.common.model.as_deref())?;
+    let (logprobs, common) = (wanted.logprobs, wanted.common);
+    let form = Form { add_special: wanted.add_special, echo: wanted.echo };
+    let encoding = model.clone();
+    let encoded = beside(move || {
+        let model = encoding.model();
+        wanted.prompts.into_iter().map(|prompt| encode(model, prompt, form)).collect::<Result<Vec<_>, _>>()
+    });
+    let (prompts, echoes): (Vec<Vec<u32>>, Vec<Option<String>>) = encoded.await?.into_iter().unzip();
+    let requests = prompts.into_iter().map(|tokens| {
+        let prompt_logprobs = form.echo && logprobs.is_some();
+        Ok(Request { logprobs, prompt_logprobs, ..request(&model, tokens, &common)? })
+    });
+    let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
+    let generation = Generation::submit(&model, requests, call.app.settings.limits.queue_time)?;
+    let chunk = Completion {
+        id: format!("cmpl-{}", call.id),
+        object: "text_completion",
+        created: seconds(Timestamp::now()),
+        model: model.name().to_owned(),
+        system_fingerprint: fingerprint(),
+        choices: Vec::new(),
+        usage: None,
+    };
+    let n = common.n;
+    let choices = |echo: &Option<String>| {
+        (0..n).map(|_| Choice::new(echo.clone(), logprobs.is_some())).collect::<Vec<Choice>>()
+    };
+    let choices: Vec<Choice> = echoes.iter().flat_map(choices).collect();
+    match common.stream {
+        Some(options) => Ok(respond(Framing::Events, |pieces| {
+            Writer { pieces, call, chunk, options, n, choices }.write(generation)
+        })),
+        None => complete(chunk, generation, n, choices).await,
+    }
+}
+
+/// What is done with a prompt.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    /// BOS is added where the vocabulary asks for it.
+    add_special: bool,
+    /// It is repeated in front of the answer.
+    echo: bool,
+}
+
+/// A prompt's tokens, and its text if it is to be repeated.
+fn encode(
+    model: &smelt_engine::Model,
+    prompt: Prompt,
+    form: Form,
+) -> Result<(Vec<u32>, Option<String>), ApiError> {
+    let Form { add_special, echo } = form;
+    let (tokens, text) = match prompt {
+        Prompt::Text(text) => (prompt::encode_text(model, &text, add_special), echo.then_some(text)),
+        Prompt::Tokens(tokens) => {
+            prompt::check_ids(model, &tokens, "prompt")?;
+            let text = echo.then(|| model.tokenizer().decode(&tokens, true));
+            (tokens, text)
+        }
+    };
+    match tokens.is_empty() {
+        true => Err(ApiError::value("prompt", "has no tokens; give at least one")),
+        false => Ok((tokens, text)),
+    }
+}
+
+async fn complete(
+    chunk: Completion,
+    generation: Generation,
+    n: usize,
+    mut choices: Vec<Choice>,
+) -> Result<Response, ApiError> {
+    let prompts = generation.collect(n).await?;
+    let usage = Some(Some(usage(&prompts)));
+    let mut done = Vec::with_capacity(choices.len());
+    for (p, prompt) in prompts.into_iter().enumerate() {
+        for (i, answer) in prompt.answers.into_iter().enumerate() {
+            let index = p * n + i;
+            let choice = &mut choices[index];
+            let (mut text, mut logprobs) = choice.begin(&prompt.prompt);
+            text.push_str(&answer.text);
+            if let Some(logprobs) = &mut logprobs {
+                choice.add(&answer.tokens, logprobs);
+            }
+            done.push(TextChoice {
+                index,
+                text,
+                logprobs,
+                finish_reason: Some(finish_reason(answer.finish)),
+            });
+        }
+    }
+    Ok(json(&Completion { choices: done, usage, ..chunk }))
+}
+
+/// What is known of an answer while it is told.
+struct Choice {
+    /// The prompt, if it is to be repeated.
+    echo: Option<String>,
+    /// Characters of the tokens so far.
+    offset: usize,
+    with_logprobs: bool,
+}
+
+impl Choice {
+    fn new(echo: Option<String>, with_logprobs: bool) -> Self {
+        Self { echo, offset: 0, with_logprobs }
+    }
+
+    /// What stands in front of the answer.
+    fn begin(&mut self, prompt: &[TokenInfo]) -> (String, Option<TextLogprobs>) {
+        let mut logprobs = self.with_logprobs.then(TextLogprobs::default);
+        if let Some(logprobs) = &mut logprobs {
+            self.add(prompt, logprobs);
+        }
+        (self.echo.take().unwrap_or_default(), logprobs)
+    }
+
+    fn add(&mut self, tokens: &[TokenInfo], to: &mut TextLogprobs) {
+        for token in tokens {
+            to.tokens.push(token_text(&token.bytes));
+            to.token_logprobs.push(token.logprob.map(|x| x.max(LEAST_LOGPROB)));
+            // The first token of a prompt comes without any.
+            to.top_logprobs.push(token.logprob.map(|_| {
+                let entry = |bytes: &[u8], x: f32| (token_text(bytes), Value::from(x.max(LEAST_LOGPROB)));
+                let top: Map<String, Value> = token.top.iter().map(|t| entry(&t.bytes, t.logprob)).collect();
+                top
+            }));
+            to.text_offset.push(self.offset);
+            // A character counts where it begins: tokens may part one.
+            self.offset += token.bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+        }
+    }
+}
+
+/// Writes answers chunk by chunk.
+struct Writer {
+    pieces: Pieces,
+    call: Call,
+    chunk: Completion,
+    options: StreamOptions,
+    n: usize,
+    choices: Vec<Choice>,
+}
+
+impl Writer {
+    async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
+        let every = self.call.app.settings.limits.keep_alive;
+        let mut total = (0, 0, 0);
+        loop {
+            match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
+                Ok(Some((prompt, event))) => {
+                    match &event {
+                        Event::Started { cached_tokens, prompt_tokens } => {
+                            total.0 += prompt_tokens;
+                            total.1 += cached_tokens;
+                        }
+                        Event::Finished { usage, .. } => total.2 += usage.completion_tokens,
+                        _ => {}
+                    }
+                    self.tell(prompt, event).await?;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.pieces.json(&self.call.error_body(&error)).await?;
+                    return self.pieces.write("data: [DONE]\n\n").await;
+                }
+            }
+        }
+        if self.options.include_usage {
+            let usage = Some(Some(Usage::new(total.0, total.1, total.2)));
+            self.pieces.json(&Completion { usage, ..self.chunk.clone() }).await?;
+        }
+        self.pieces.write("data: [DONE]\n\n").await
+    }
+
+    async fn tell(&mut self, prompt: usize, event: Event) -> Result<(), Gone> {
+        match event {
+            Event::PromptLogprobs(tokens) => {
+                for i in 0..self.n {
+                    self.begin(prompt * self.n + i, &tokens).await?;
+                }
+                Ok(())
+            }
+            Event::Delta { index, text, tokens } => {
+                let index = prompt * self.n + index;
+                self.begin(index, &[]).await?;
+                let choice = &mut self.choices[index];
+                let logprobs = (choice.with_logprobs && !tokens.is_empty()).then(|| {
+                    let mut logprobs = TextLogprobs::default();
+                    choice.add(&tokens, &mut logprobs);
+                    logprobs
+                });
+                if text.is_empty() && logprobs.is_none() {
+                    return Ok(());
+                }
+                self.choice(index, text, logprobs, None).await
+            }
+            Event::Finished { index, finish, .. } => {
+                let index = prompt * self.n + index;
+                self.begin(index, &[]).await?;
+                self.choice(index, String::new(), None, Some(finish_reason(finish))).await
+            }
+            Event::Started { .. } | Event::Done | Event::Failed(_) => Ok(()),
+        }
+    }
+
+    /// Repeats the prompt, once, if that is asked for.
+    async fn begin(&mut self, index: usize, prompt: &[TokenInfo]) -> Result<(), Gone> {
+        if self.choices[index].echo.is_none() {
+            return Ok(());
+        }
+        let (text, logprobs) = self.choices[index].begin(prompt);
+        self.choice(index, text, logprobs, None).await
+    }
+
+    async fn choice(
+        &self,
+        index: usize,
+        text: String,
+        logprobs: Option<TextLogprobs>,
+        finish_reason: Option<FinishReason>,
+    ) -> Result<(), Gone> {
+        let choices = vec![TextChoice { index, text, logprobs, finish_reason }];
+        let usage = self.options.include_usage.then_some(None);
+        self.pieces.json(&Completion { choices, usage, ..self.chunk.clone() }).await
+    }
+}

@@ -1,0 +1,57 @@
+//! OpenAI's routes.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+
+use smelt_api::openai::{Common, FinishReason, TokenLogprob, Usage};
+use smelt_api::{ApiError, openai};
+use smelt_engine::scheduler::Request;
+use smelt_engine::{Finish, TokenInfo};
+
+use crate::generation::Answered;
+use crate::info::VERSION;
+use crate::models::Loaded;
+use crate::prompt;
+
+/// What decides about the bits of an answer: nothing beside the version does.
+fn fingerprint() -> String {
+    format!("smelt-{VERSION}")
+}
+
+/// Why an answer ended, in OpenAI's words.
+fn finish_reason(finish: Finish) -> FinishReason {
+    match finish {
+        Finish::EndOfGeneration(_) | Finish::StopString(_) => FinishReason::Stop,
+        Finish::MaxTokens | Finish::ContextFull | Finish::Cancelled => FinishReason::Length,
+    }
+}
+
+/// A request of the engine, but for its logprobs.
+fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request, ApiError> {
+    let limits = &common.limits;
+    Ok(Request {
+        n: common.n,
+        priority: common.priority,
+        max_tokens: limits.max_tokens,
+        stop: limits.stop.clone(),
+        ignore_eos: limits.ignore_eos,
+        show_special: limits.show_special,
+        ..Request::new(tokens, prompt::sampler(model.model(), &common.sampling)?)
+    })
+}
+
+/// The tokens of a request with all its prompts.
+fn usage(prompts: &[Answered]) -> Usage {
+    let sum = |count: fn(&Answered) -> usize| prompts.iter().map(count).sum();
+    Usage::new(sum(|p| p.prompt_tokens), sum(|p| p.cached_tokens), sum(Answered::completion_tokens))
+}
+
+/// A token's probability; the least there is, where the engine has none.
+fn logprob(token: &TokenInfo) -> f32 {
+    token.logprob.unwrap_or(openai::LEAST_LOGPROB)
+}
+
+/// The likeliest tokens in a token's place.
+fn alternatives(token: &TokenInfo) -> impl Iterator<Item = TokenLogprob> {
+    token.top.iter().map(|top| TokenLogprob::new(&top.bytes, top.logprob))
+}

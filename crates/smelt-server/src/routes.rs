@@ -1,0 +1,135 @@
+//! The table of routes.
+
+use std::pin::Pin;
+
+use axum::http::Method;
+use axum::response::Response;
+use smelt_api::params::Params;
+use smelt_api::{ApiError, Dialect, anthropic as claude, ollama as llama, openai as gpt, tokens as ids};
+
+use crate::app::Call;
+use crate::{anthropic, info, metrics, ollama, openai, openapi, tokens};
+
+/// Who may use a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Anybody: probes have no keys.
+    Open,
+    /// Whoever has a key, if the server has keys.
+    Keyed,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
+
+/// A route.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) method: Method,
+    /// A `{*name}` at its end stands for the rest of a path.
+    pub(crate) path: &'static str,
+    /// In whose shape errors are.
+    pub(crate) dialect: Dialect,
+    pub(crate) access: Access,
+    /// What it does.
+    pub(crate) about: &'static str,
+    /// The parameters of its body, if it has one.
+    pub(crate) params: Option<&'static [Params]>,
+    pub(crate) handler: fn(Call) -> Answer,
+}
+
+use Access::{Keyed, Open};
+use Dialect::{Anthropic, Ollama, OpenAi};
+
+const fn get(
+    path: &'static str,
+    dialect: Dialect,
+    access: Access,
+    about: &'static str,
+    handler: fn(Call) -> Answer,
+) -> Route {
+    Route { method: Method::GET, path, dialect, access, about, params: None, handler }
+}
+
+const fn post(
+    path: &'static str,
+    dialect: Dialect,
+    params: &'static [Params],
+    about: &'static str,
+    handler: fn(Call) -> Answer,
+) -> Route {
+    Route { method: Method::POST, path, dialect, access: Keyed, about, params: Some(params), handler }
+}
+
+/// Every route.
+pub(crate) static ROUTES: &[Route] = &[
+    get("/health", OpenAi, Open, "200 when requests can be answered, else 503", |c| {
+        Box::pin(info::health(c))
+    }),
+    get("/version", OpenAi, Keyed, "the server's version", |c| Box::pin(info::version(c))),
+    get("/metrics", OpenAi, Keyed, "numbers for Prometheus", |c| Box::pin(metrics::show(c))),
+    get("/openapi.json", OpenAi, Keyed, "this list, as OpenAPI", |c| Box::pin(openapi::show(c))),
+    get("/v1/models", OpenAi, Keyed, "the models", |c| Box::pin(info::models(c))),
+    get("/v1/models/{*model}", OpenAi, Keyed, "one of them", |c| Box::pin(info::model(c))),
+    post("/v1/chat/completions", OpenAi, gpt::CHAT_PARAMS, "answer a conversation", |c| {
+        Box::pin(openai::chat::create(c))
+    }),
+    post("/v1/completions", OpenAi, gpt::COMPLETION_PARAMS, "continue a text", |c| {
+        Box::pin(openai::completions::create(c))
+    }),
+    post("/tokenize", OpenAi, ids::TOKENIZE_PARAMS, "text to token ids", |c| Box::pin(tokens::tokenize(c))),
+    post("/detokenize", OpenAi, ids::DETOKENIZE_PARAMS, "token ids to text", |c| {
+        Box::pin(tokens::detokenize(c))
+    }),
+    post("/v1/messages", Anthropic, claude::MESSAGES_PARAMS, "answer a conversation", |c| {
+        Box::pin(anthropic::create(c))
+    }),
+    post(
+        "/v1/messages/count_tokens",
+        Anthropic,
+        claude::COUNT_PARAMS,
+        "count a conversation's tokens",
+        |c| Box::pin(anthropic::count(c)),
+    ),
+    post("/api/chat", Ollama, llama::CHAT_PARAMS, "answer a conversation", |c| Box::pin(ollama::chat(c))),
+    post("/api/generate", Ollama, llama::GENERATE_PARAMS, "answer or continue a text", |c| {
+        Box::pin(ollama::generate(c))
+    }),
+    get("/api/tags", Ollama, Keyed, "the models", |c| Box::pin(info::tags(c))),
+    get("/api/ps", Ollama, Keyed, "the models that are loaded", |c| Box::pin(info::ps(c))),
+    post("/api/show", Ollama, llama::SHOW_PARAMS, "what a model is", |c| Box::pin(info::show(c))),
+    get("/api/version", Ollama, Keyed, "the server's version", |c| Box::pin(info::version(c))),
+];
+
+/// Whose clients ask for a path, also where there is no such route.
+pub(crate) fn dialect_of(path: &str) -> Dialect {
+    match path {
+        _ if path.starts_with("/api/") => Ollama,
+        _ if path.starts_with("/v1/messages") => Anthropic,
+        _ => OpenAi,
+    }
+}
+
+/// The methods that a path takes.
+pub(crate) fn methods_of(path: &str) -> Vec<&'static str> {
+    let is_path = |route: &&Route| match route.path.split_once("{*") {
+        Some((start, _)) => path.len() > start.len() && path.starts_with(start),
+        None => path == route.path,
+    };
+    ROUTES.iter().filter(is_path).map(|route| route.method.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_methods_and_dialects() {
+        assert_eq!(methods_of("/v1/models"), ["GET"]);
+        assert_eq!(methods_of("/v1/models/a:b"), ["GET"]);
+        assert_eq!(methods_of("/v1/messages"), ["POST"]);
+        assert!(methods_of("/v1").is_empty());
+        for route in ROUTES {
+            assert_eq!(dialect_of(route.path), route.dialect, "{}", route.path);
+        }
+    }
+}

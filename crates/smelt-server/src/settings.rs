@@ -1,0 +1,117 @@
+//! What the operator decides.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use smelt_engine::scheduler::SchedulerSettings;
+
+use crate::access::ApiKey;
+
+/// Settings of a server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Name or address to listen on.
+    pub host: String,
+    /// Port to listen on; 0 for any that is free.
+    pub port: u16,
+    /// Keys of which a request needs one; empty to ask for none.
+    pub api_keys: Vec<ApiKey>,
+    /// Origins whose web pages may ask this server: `https://example.org`, or `*`.
+    pub cors_origins: Vec<String>,
+    /// What a request may take.
+    pub limits: Limits,
+    /// How requests share the engine.
+    pub scheduler: SchedulerSettings,
+    /// End at SIGINT and SIGTERM.
+    pub stop_on_signals: bool,
+}
+
+/// What a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a body.
+    pub body: usize,
+    /// Bytes of a request's head.
+    pub head: usize,
+    /// Until a request's head is complete.
+    pub head_time: Duration,
+    /// Until its body is.
+    pub body_time: Duration,
+    /// Until the engine begins with it.
+    pub queue_time: Duration,
+    /// Between two signs of life in a stream.
+    pub keep_alive: Duration,
+    /// For open requests, once the server is told to stop.
+    pub drain_time: Duration,
+    /// Connections at a time.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 64 << 20,
+            head: 64 << 10,
+            head_time: Duration::from_secs(30),
+            body_time: Duration::from_secs(60),
+            queue_time: Duration::from_secs(600),
+            keep_alive: Duration::from_secs(15),
+            drain_time: Duration::from_secs(30),
+            connections: 512,
+        }
+    }
+}
+
+/// The port on which a server listens unless told otherwise.
+pub const DEFAULT_PORT: u16 = 11435;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: DEFAULT_PORT,
+            api_keys: Vec::new(),
+            cors_origins: Vec::new(),
+            limits: Limits::default(),
+            scheduler: SchedulerSettings::default(),
+            stop_on_signals: false,
+        }
+    }
+}
+
+/// Why a server doesn't run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address is taken, or isn't of this machine.
+    #[error("cannot listen on {host}:{port}: {source}")]
+    Bind {
+        /// As in the settings.
+        host: String,
+        /// As in the settings.
+        port: u16,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The machine refuses threads, or signals.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A model can't be loaded.
+    #[error("{file}: cannot load the model: {source}")]
+    Model {
+        /// Its file.
+        file: PathBuf,
+        /// Why.
+        source: Box<smelt_engine::Error>,
+    },
+    /// Two models have one name.
+    #[error("two models have the name {0:?}; give each its own")]
+    SameName(String),
+    /// Nothing to serve.
+    #[error("there is no model to serve")]
+    NoModel,
+}

@@ -1,0 +1,50 @@
+//! `/tokenize` and `/detokenize`.
+
+use axum::response::Response;
+use smelt_api::ApiError;
+use smelt_api::openai::token_text;
+use smelt_api::tokens::{DetokenizeRequest, DetokenizeResponse, Source, TokenizeRequest, TokenizeResponse};
+use smelt_engine::tokenizer::Special;
+
+use crate::app::{Call, json};
+use crate::prompt::{self, ChatPrompt, beside};
+
+pub(crate) async fn tokenize(call: Call) -> Result<Response, ApiError> {
+    let request = TokenizeRequest::read(&call.body)?;
+    call.tolerate(&request.unknown);
+    let model = call.app.models.find(request.model.as_deref())?;
+    let tokens = match request.source {
+        Source::Text { text, add_special, parse_special } => {
+            let model = model.clone();
+            beside(move || {
+                Ok(match parse_special {
+                    true => prompt::encode_text(model.model(), &text, add_special),
+                    false => model.model().tokenizer().encode(&text, Special::Text, add_special),
+                })
+            })
+            .await?
+        }
+        Source::Chat { messages, add_generation_prompt, template_kwargs } => {
+            let closed = !add_generation_prompt;
+            prompt::chat(&model, ChatPrompt { messages, kwargs: template_kwargs, continues: false, closed })
+                .await?
+        }
+    };
+    let tokenizer = model.model().tokenizer();
+    let text = |id: &u32| token_text(tokenizer.token_bytes(*id, true).unwrap_or_default());
+    Ok(json(&TokenizeResponse {
+        count: tokens.len(),
+        max_model_len: model.handle.context(),
+        token_strs: request.strings.then(|| tokens.iter().map(text).collect()),
+        tokens,
+    }))
+}
+
+pub(crate) async fn detokenize(call: Call) -> Result<Response, ApiError> {
+    let request = DetokenizeRequest::read(&call.body)?;
+    call.tolerate(&request.unknown);
+    let model = call.app.models.find(request.model.as_deref())?;
+    prompt::check_ids(model.model(), &request.tokens, "tokens")?;
+    let text = beside(move || Ok(model.model().tokenizer().decode(&request.tokens, true))).await?;
+    Ok(json(&DetokenizeResponse { prompt: text.clone(), content: text }))
+}

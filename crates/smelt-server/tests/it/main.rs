@@ -1,0 +1,9 @@
+//! The server as clients see it: over HTTP, with a tiny model.
+
+#![expect(clippy::unwrap_used, reason = "a failed unwrap in a helper fails the test, as it should")]
+
+mod anthropic;
+mod life;
+mod ollama;
+mod openai;
+mod support;

@@ -1,0 +1,210 @@
+"""The published Python clients against a running server: `python clients.py http://127.0.0.1:PORT MODEL`.
+
+Each function is a case. What is compared are the clients' own types: a response that a client can't read fails here.
+"""
+
+import sys
+import time
+
+import anthropic
+import httpx
+import ollama
+import openai
+
+BASE, MODEL = sys.argv[1:3]
+ASK = [{"role": "user", "content": "Why is the sky blue?"}]
+FIXED = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 16}
+
+gpt = openai.OpenAI(base_url=f"{BASE}/v1", api_key="none", max_retries=0)
+claude = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0)
+llama = ollama.Client(host=BASE)
+
+
+def raises(kind, call, *words):
+    """The error that `call` ends with."""
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), error
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def openai_models():
+    (model,) = gpt.models.list().data
+    assert model.id == MODEL and model.owned_by == "smelt" and model.max_model_len > 0
+    assert gpt.models.retrieve(MODEL).id == MODEL
+
+
+def openai_chat():
+    whole = gpt.chat.completions.create(**FIXED, logprobs=True, top_logprobs=3)
+    (choice,) = whole.choices
+    assert choice.finish_reason == "length" and choice.message.role == "assistant"
+    assert whole.usage.completion_tokens == 16
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + 16
+    tokens = choice.logprobs.content
+    assert len(tokens) == 16 and all(len(token.top_logprobs) == 3 for token in tokens)
+    text = b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace")
+    assert text == choice.message.content, (text, choice.message.content)
+
+    parts, usage = [], None
+    for chunk in gpt.chat.completions.create(**FIXED, stream=True, stream_options={"include_usage": True}):
+        if chunk.choices:
+            parts.append(chunk.choices[0].delta.content or "")
+            assert chunk.usage is None
+        else:
+            usage = chunk.usage
+    assert "".join(parts) == choice.message.content
+    assert usage.completion_tokens == 16 and usage.prompt_tokens_details.cached_tokens > 0
+
+
+def openai_chat_stream_helper():
+    # The helper takes an answer that `max_tokens` ends for an error.
+    plain = gpt.chat.completions.create(**FIXED).choices[0].message.content
+    stop = plain[len(plain) // 2 :][:3]
+    with gpt.chat.completions.stream(**FIXED, stop=stop) as stream:
+        text = "".join(event.delta for event in stream if event.type == "content.delta")
+        final = stream.get_final_completion()
+    assert final.choices[0].message.content == text == plain[: plain.index(stop)]
+    assert final.choices[0].finish_reason == "stop"
+
+
+def openai_chat_parameters():
+    seeded = dict(FIXED, temperature=1, seed=3, n=2)
+    first, second = (gpt.chat.completions.create(**seeded) for _ in range(2))
+    texts = [choice.message.content for choice in first.choices]
+    assert texts == [choice.message.content for choice in second.choices] and len(texts) == 2
+    plain = gpt.chat.completions.create(**FIXED).choices[0].message.content
+    stop = plain[len(plain) // 2 :][:2]
+    stopped = gpt.chat.completions.create(**FIXED, stop=[stop]).choices[0]
+    assert stopped.message.content == plain[: plain.index(stop)] and stopped.finish_reason == "stop"
+    messages = [
+        {"role": "developer", "content": "Be terse."},
+        {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+        {"role": "assistant", "content": None},
+        {"role": "user", "content": "Go on."},
+    ]
+    biased = dict(FIXED, messages=messages, max_completion_tokens=3, logit_bias={"65": -100})
+    assert gpt.chat.completions.create(**biased).usage.completion_tokens <= 3
+
+
+def openai_errors():
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**FIXED, tools=[tool]), "tools")
+    assert error.code == "unsupported_parameter" and error.param == "tools"
+    error = raises(openai.NotFoundError, lambda: gpt.chat.completions.create(**dict(FIXED, model="gpt-4")))
+    assert error.code == "model_not_found"
+    long = [{"role": "user", "content": "word " * 100_000}]
+    error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**dict(FIXED, messages=long)))
+    assert error.code == "context_length_exceeded" and error.body["n_prompt_tokens"] > error.body["n_ctx"]
+    error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**dict(FIXED, temperature=9)))
+    assert error.param == "temperature" and error.request_id
+
+
+def openai_completions():
+    fixed = {"model": MODEL, "prompt": "The sky is", "temperature": 0, "max_tokens": 8}
+    plain = gpt.completions.create(**fixed).choices[0]
+    assert plain.finish_reason in ("length", "stop")
+    echoed = gpt.completions.create(**fixed, echo=True, logprobs=2).choices[0]
+    assert echoed.text == "The sky is" + plain.text
+    assert echoed.logprobs.token_logprobs[0] is None and echoed.logprobs.text_offset[0] == 0
+    assert len(echoed.logprobs.tokens) == len(echoed.logprobs.top_logprobs)
+    streamed = "".join(chunk.choices[0].text for chunk in gpt.completions.create(**fixed, stream=True))
+    assert streamed == plain.text
+    two = gpt.completions.create(**dict(fixed, prompt=["The sky is", "Once"]), n=2)
+    assert [choice.index for choice in two.choices] == [0, 1, 2, 3] and two.choices[0].text == plain.text
+
+
+def openai_cancel():
+    endless = dict(FIXED, max_tokens=100_000)
+    stream = gpt.chat.completions.create(**endless, stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    for _ in range(500):
+        if f'smelt_requests_running{{model_name="{MODEL}"}} 0\n' in httpx.get(f"{BASE}/metrics").text:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the cancelled answer goes on")
+
+
+def anthropic_messages():
+    fixed = {"model": MODEL, "max_tokens": 16, "system": "Be terse.", "messages": ASK, "extra_body": {"temperature": 0}}
+    whole = claude.messages.create(**fixed)
+    assert whole.role == "assistant" and whole.content[0].type == "text"
+    assert whole.stop_reason in ("max_tokens", "end_turn")
+    counted = claude.messages.count_tokens(model=MODEL, system="Be terse.", messages=ASK)
+    assert counted.input_tokens == whole.usage.input_tokens + whole.usage.cache_read_input_tokens
+    with claude.messages.stream(**fixed) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text == final.content[0].text
+    assert final.stop_reason == whole.stop_reason
+    assert final.usage.output_tokens == whole.usage.output_tokens
+    prefilled = [*ASK, {"role": "assistant", "content": "Because"}]
+    assert claude.messages.create(**dict(fixed, messages=prefilled)).content[0].type == "text"
+
+
+def anthropic_errors():
+    fixed = {"model": MODEL, "max_tokens": 4, "messages": ASK}
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    error = raises(anthropic.BadRequestError, lambda: claude.messages.create(**fixed, tools=[tool]), "tools")
+    assert error.body["error"]["type"] == "invalid_request_error"
+    assert error.request_id == error.body["request_id"]
+    raises(anthropic.NotFoundError, lambda: claude.messages.create(**dict(fixed, model="claude")))
+    long = [{"role": "user", "content": "word " * 100_000}]
+    raises(anthropic.BadRequestError, lambda: claude.messages.create(**dict(fixed, messages=long)), "prompt is too long")
+
+
+def ollama_routes():
+    options = {"temperature": 0, "num_predict": 12}
+    whole = llama.chat(model=MODEL, messages=ASK, options=options)
+    assert whole.done and whole.message.role == "assistant" and whole.eval_count <= 12
+    pieces = list(llama.chat(model=MODEL, messages=ASK, options=options, stream=True))
+    assert "".join(piece.message.content for piece in pieces) == whole.message.content
+    assert pieces[-1].done and pieces[-1].done_reason == whole.done_reason
+    generated = llama.generate(model=MODEL, prompt=ASK[0]["content"], options=options)
+    assert generated.response == whole.message.content
+    assert llama.generate(model=MODEL, prompt="The sky is", raw=True, options=options).done
+    (listed,) = llama.list().models
+    assert listed.model == MODEL and listed.details.format == "gguf" and listed.size > 0
+    (running,) = llama.ps().models
+    assert running.model == MODEL
+    shown = llama.show(MODEL)
+    assert shown.modelinfo["general.architecture"] == shown.details.family
+    error = raises(ollama.ResponseError, lambda: llama.chat(model=MODEL, messages=ASK, format="json"), "format")
+    assert error.status_code == 400
+    assert raises(ollama.ResponseError, lambda: llama.chat(model="nothing", messages=ASK)).status_code == 404
+
+
+CASES = [
+    openai_models,
+    openai_chat,
+    openai_chat_stream_helper,
+    openai_chat_parameters,
+    openai_errors,
+    openai_completions,
+    openai_cancel,
+    anthropic_messages,
+    anthropic_errors,
+    ollama_routes,
+]
+
+
+def wait():
+    """Until the model is loaded."""
+    for _ in range(1200):
+        if httpx.get(f"{BASE}/health").status_code == 200:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the server isn't ready after two minutes")
+
+
+def main():
+    wait()
+    versions = f"openai {openai.__version__}, anthropic {anthropic.__version__}"
+    for case in CASES:
+        case()
+        print(f"{case.__name__} passed ({versions})", flush=True)
+
+
+main()
