@@ -67,7 +67,7 @@ struct NetworkArgs {
     /// A file with such keys, one per line: other users of this machine can't see them
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// An origin whose web pages may ask the server, such as https://example.org; * for any
+    /// An origin whose web pages may ask the server, such as `https://example.org`; * for any
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
     /// Largest body of a request, in MiB
