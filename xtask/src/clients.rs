@@ -15,7 +15,7 @@ use crate::{fetch, workspace};
 const REQUIREMENTS: &str = "tests/clients/requirements.txt";
 /// The cases.
 const CASES: &str = "tests/clients/clients.py";
-/// The major version of the client that llama.cpp's own tests use; its dependencies are those of the newer one.
+/// The major version of the client that llama.cpp's own tests use, with the dependencies that are its own.
 const OLDER_CLIENT: &str = "openai==2.14.0";
 /// Models that `fetch` brings, and whether the older client asks them too.
 static MODELS: &[(&str, bool)] =
@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
     let requirements = workspace::root().join(REQUIREMENTS);
     let list = fs::read_to_string(&requirements).with_context(|| format!("can't read {REQUIREMENTS}"))?;
     let newer = install(&folder.join("newer"), &["-r".as_ref(), requirements.as_ref()], &list)?;
-    let older = install(&folder.join("older"), &["--no-deps".as_ref(), OLDER_CLIENT.as_ref()], OLDER_CLIENT)?;
+    let older = install(&folder.join("older"), &[OLDER_CLIENT.as_ref()], OLDER_CLIENT)?;
     workspace::run(workspace::cargo().args(["build", "-p", "smelt-cli"]))?;
     for (file, with_older) in MODELS {
         let server = Server::start(&workspace::target().join("fetched/models").join(file))?;
