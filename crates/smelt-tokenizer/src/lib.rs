@@ -1,9 +1,10 @@
-//! Text to token ids and back, and chat templates.
+//! Text to token ids and back, chat templates, and what models answer in them.
 //!
 //! A [`Tokenizer`] is built from a [`VocabSource`], the plain form of what a checkpoint says about its vocabulary. Four
 //! algorithms cover the families: SentencePiece byte-pair encoding, byte-pair encoding with a merge list, unigram, and
 //! WordPiece. Text that looks like a control token becomes one only where the caller says so ([`Special`]).
 
+pub mod answer;
 mod bpe;
 mod charsmap;
 pub mod chat;

@@ -35,9 +35,10 @@ mod parse;
 mod rendered;
 mod tests;
 mod text;
+mod tools;
 mod value;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::civil::DateTime;
 use serde_json::{Map, Value as Json};
@@ -46,6 +47,7 @@ pub use error::TemplateError;
 pub use families::{FAMILIES, Family, family_for};
 pub use message::Message;
 pub use rendered::{Rendered, Segment};
+pub use tools::{Abilities, Declares, Replays};
 
 use eval::{Evaluator, Scope};
 use value::Value;
@@ -64,6 +66,7 @@ pub struct ChatTemplate {
     source: String,
     bos: String,
     eos: String,
+    abilities: OnceLock<Abilities>,
 }
 
 /// What a rendering depends on beside the messages.
@@ -90,7 +93,28 @@ impl ChatTemplate {
     /// When it is not valid Jinja, or larger or deeper than any real template.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
         let program = on_deep_stack(|| parse::compile(source))??;
-        Ok(Self { program, source: source.to_owned(), bos: bos.to_owned(), eos: eos.to_owned() })
+        let (source, bos, eos) = (source.to_owned(), bos.to_owned(), eos.to_owned());
+        Ok(Self { program, source, bos, eos, abilities: OnceLock::new() })
+    }
+
+    /// What it makes of tools and reasoning. Found out once.
+    pub fn abilities(&self) -> &Abilities {
+        self.abilities.get_or_init(|| Abilities::new(self))
+    }
+
+    /// Renders a conversation in OpenAI's form whatever the template makes of tools: calls, results and
+    /// [`RenderOptions::tools`] take the form that it knows.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
+    pub fn render_chat(
+        &self,
+        messages: &[Message],
+        options: &RenderOptions,
+    ) -> Result<Rendered, TemplateError> {
+        let given = options.tools.as_deref().unwrap_or_default();
+        let (messages, tools) = self.abilities().adapt(messages, given);
+        self.render(&messages, &RenderOptions { tools, ..options.clone() })
     }
 
     /// The template's text.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod answer;
 mod chat;
 mod chat_provenance;
 mod detok;

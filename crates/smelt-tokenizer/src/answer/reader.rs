@@ -1,0 +1,273 @@
+//! The machine that reads an answer as it arrives.
+
+use std::sync::Arc;
+
+use super::Part;
+use super::cursor::Stop;
+use super::formats::{CallFormat, ThinkTags};
+use super::syntax::Scan;
+use super::tools::{ToolCall, ToolSet};
+
+/// What an answer may hold beside content.
+#[derive(Debug, Clone, Default)]
+pub struct ReaderOptions {
+    /// The marks around reasoning; `None` leaves them in the content.
+    pub thinking: Option<&'static ThinkTags>,
+    /// The prompt ends within a think block.
+    pub thinking_is_open: bool,
+    /// How calls are written, and of which tools; `None` leaves them in the content.
+    pub calls: Option<(&'static CallFormat, Arc<ToolSet>)>,
+    /// A grammar sees to it that a call that has begun is one. Its arguments are then told as they come; otherwise a call
+    /// is told when it is complete, since one that turns out malformed remains text.
+    pub calls_are_certain: bool,
+    /// What follows the first call is left out.
+    pub one_call: bool,
+}
+
+/// Reads one answer.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    options: ReaderOptions,
+    state: State,
+    /// Text whose meaning is open, and how much of it is white space in front of a call.
+    held: String,
+    lead: usize,
+    /// White space that comes next is left out: it follows a think block or a call.
+    skips_space: bool,
+    /// No content was told yet, or none since the last call.
+    is_first: bool,
+    /// Of the call that is being read, what was told: calls, and bytes of the last one's arguments.
+    told: (usize, usize),
+    has_calls: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing but white space came: a think block may begin.
+    Begin,
+    Thinking,
+    Content,
+    /// A call is being read, behind [`Reader::lead`].
+    Call,
+    /// Nothing more is told.
+    Over,
+}
+
+impl Reader {
+    /// A reader of an answer.
+    #[must_use]
+    pub fn new(options: ReaderOptions) -> Self {
+        let state = match options.thinking {
+            None => State::Content,
+            Some(_) if options.thinking_is_open => State::Thinking,
+            Some(_) => State::Begin,
+        };
+        let (held, skips_space) = (String::new(), state == State::Thinking);
+        Self { options, state, held, lead: 0, skips_space, is_first: true, told: (0, 0), has_calls: false }
+    }
+
+    /// Takes more text, and tells what is certain by it.
+    pub fn push(&mut self, text: &str) -> Vec<Part> {
+        self.held.push_str(text);
+        self.run(false)
+    }
+
+    /// Tells the rest, since no more text comes.
+    pub fn finish(&mut self) -> Vec<Part> {
+        self.run(true)
+    }
+
+    /// Whether a call was told.
+    #[must_use]
+    pub fn has_calls(&self) -> bool {
+        self.has_calls
+    }
+
+    fn run(&mut self, ended: bool) -> Vec<Part> {
+        let mut parts = Vec::new();
+        while match self.state {
+            State::Begin => self.begin(ended),
+            State::Thinking => self.think(ended, &mut parts),
+            State::Content => self.content(ended, &mut parts),
+            State::Call => self.call(ended, &mut parts),
+            State::Over => {
+                self.held.clear();
+                false
+            }
+        } {}
+        parts
+    }
+
+    fn begin(&mut self, ended: bool) -> bool {
+        let Some(tags) = self.options.thinking else {
+            self.state = State::Content;
+            return true;
+        };
+        let text = self.held.trim_start();
+        if let Some(rest) = text.strip_prefix(tags.open) {
+            self.held = rest.to_owned();
+            self.state = State::Thinking;
+            self.skips_space = true;
+        } else if !ended && tags.open.starts_with(text) {
+            return false;
+        } else {
+            self.state = State::Content;
+        }
+        true
+    }
+
+    fn think(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
+        self.skip_space();
+        let close = self.options.thinking.map_or("", |tags| tags.close);
+        if let Some(at) = self.held.find(close) {
+            tell(parts, Part::Reasoning(self.held[..at].trim_end().to_owned()));
+            self.held.drain(..at + close.len());
+            self.state = State::Content;
+            self.skips_space = true;
+            return true;
+        }
+        let certain = if ended { self.held.trim_end().len() } else { undecided(&self.held, [close]) };
+        tell(parts, Part::Reasoning(self.held[..certain].to_owned()));
+        self.held.drain(..certain);
+        false
+    }
+
+    fn content(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
+        self.skip_space();
+        let Some((format, _)) = &self.options.calls else {
+            tell(parts, Part::Content(std::mem::take(&mut self.held)));
+            return false;
+        };
+        if self.is_first && format.may_begin_unmarked() {
+            let mut text = self.held.trim_start();
+            if self.has_calls {
+                text = text.strip_prefix([';', ',']).unwrap_or(text).trim_start();
+            }
+            self.lead = self.held.len() - text.len();
+            match text.chars().next() {
+                Some('{' | '[') => {
+                    self.state = State::Call;
+                    return true;
+                }
+                None if !ended => return false,
+                // An opening mark may stand there still.
+                _ => {}
+            }
+        }
+        let found = format.openings().filter_map(|mark| self.held.find(mark)).min();
+        if let Some(at) = found {
+            let certain = self.held[..at].trim_end().len();
+            self.lead = at - certain;
+            self.say(certain, parts);
+            self.state = State::Call;
+            return true;
+        }
+        let certain = if ended { self.held.len() } else { undecided(&self.held, format.openings()) };
+        self.say(certain, parts);
+        false
+    }
+
+    fn call(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
+        let Some((format, tools)) = self.options.calls.clone() else { return false };
+        let mut scan = Scan::new(&self.held[self.lead..], ended, format, &tools);
+        let result = scan.run();
+        let Scan { calls, open, .. } = scan;
+        match result {
+            Ok(length) => {
+                self.tell_calls(&calls, parts);
+                self.held.drain(..self.lead + length);
+                (self.told, self.skips_space, self.is_first) = ((0, 0), true, true);
+                let is_over = self.options.one_call;
+                self.state = if is_over { State::Over } else { State::Content };
+                true
+            }
+            Err(Stop::More) => {
+                if self.options.calls_are_certain {
+                    self.tell_calls(&calls, parts);
+                    self.tell_open(open, parts);
+                }
+                false
+            }
+            // What was told can't be taken back: it has ended too early, and its end is text.
+            Err(Stop::Wrong) if self.told != (0, 0) => {
+                self.tell_calls(&calls, parts);
+                self.tell_open(open, parts);
+                self.held.clear();
+                self.state = State::Over;
+                true
+            }
+            Err(Stop::Wrong) => {
+                let first = self.held[self.lead..].chars().next().map_or(0, char::len_utf8);
+                self.state = State::Content;
+                self.say(self.lead + first, parts);
+                true
+            }
+        }
+    }
+
+    /// Tells what of complete calls was not told yet.
+    fn tell_calls(&mut self, calls: &[ToolCall], parts: &mut Vec<Part>) {
+        for call in calls.iter().skip(self.told.0) {
+            if self.options.one_call && self.told.0 > 0 {
+                return;
+            }
+            self.tell_open(Some(call.clone()), parts);
+            self.told = (self.told.0 + 1, 0);
+        }
+    }
+
+    /// Tells what of a call was not told yet.
+    fn tell_open(&mut self, call: Option<ToolCall>, parts: &mut Vec<Part>) {
+        let Some(ToolCall { name, arguments }) = call else { return };
+        if self.options.one_call && self.told.0 > 0 {
+            return;
+        }
+        if self.told.1 == 0 {
+            parts.push(Part::Call(name));
+            self.has_calls = true;
+        }
+        tell(parts, Part::Arguments(arguments[self.told.1..].to_owned()));
+        self.told.1 = arguments.len();
+    }
+
+    /// Tells the first bytes of what is held as content.
+    fn say(&mut self, bytes: usize, parts: &mut Vec<Part>) {
+        if bytes > 0 {
+            self.is_first = false;
+        }
+        tell(parts, Part::Content(self.held[..bytes].to_owned()));
+        self.held.drain(..bytes);
+    }
+
+    fn skip_space(&mut self) {
+        if self.skips_space {
+            let space = self.held.len() - self.held.trim_start().len();
+            self.held.drain(..space);
+            self.skips_space = self.held.is_empty();
+        }
+    }
+}
+
+/// How much of a text surely stands in front of all marks, and is not the white space in front of one.
+fn undecided(text: &str, marks: impl IntoIterator<Item = &'static str>) -> usize {
+    let partial = |mark: &str| {
+        let most = text.len().min(mark.len() - 1);
+        (text.len() - most..=text.len())
+            .filter(|at| text.is_char_boundary(*at))
+            .find(|at| mark.starts_with(&text[*at..]))
+            .unwrap_or(text.len())
+    };
+    let certain = marks.into_iter().map(partial).min().unwrap_or(text.len());
+    text[..certain].trim_end().len()
+}
+
+/// Adds a part; what is like the last one goes on with it.
+fn tell(parts: &mut Vec<Part>, part: Part) {
+    match (parts.last_mut(), part) {
+        (_, Part::Reasoning(text) | Part::Content(text) | Part::Arguments(text)) if text.is_empty() => {}
+        (Some(Part::Reasoning(last)), Part::Reasoning(text))
+        | (Some(Part::Content(last)), Part::Content(text))
+        | (Some(Part::Arguments(last)), Part::Arguments(text)) => last.push_str(&text),
+        (_, part) => parts.push(part),
+    }
+}
