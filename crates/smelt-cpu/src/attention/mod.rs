@@ -20,6 +20,11 @@ pub(crate) use tile::Scratch;
 /// take splits apart or not, so it is part of the result's definition.
 const SPLIT_PAGES: usize = 16;
 
+/// Pages that go through scores, softmax and outputs together: 128 tokens, at absolute positions in the sequence. What
+/// a change of the maximum costs is paid once for all of them. Part of the result's definition too.
+const STRIP_PAGES: usize = 4;
+const _: () = assert!(SPLIT_PAGES.is_multiple_of(STRIP_PAGES));
+
 /// Most values that partial results of splits may take, 16 MiB; a step that needs more has work enough without.
 const MAX_PARTIALS: usize = 1 << 22;
 

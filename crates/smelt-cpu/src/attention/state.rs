@@ -1,7 +1,6 @@
 //! Running softmax.
 
 use crate::wide::Wide;
-use smelt_backend::PAGE_TOKENS;
 use std::ops::Range;
 
 /// What `n` queries have summed so far.
@@ -13,8 +12,6 @@ pub(crate) struct State {
     pub(super) sum: Vec<[f32; 16]>,
     /// `[n][stride]`: the unnormalised output.
     pub(super) out: Vec<f32>,
-    /// `[n]`: by what the output has to shrink before the page under way is added.
-    pub(super) correction: Vec<f32>,
 }
 
 impl State {
@@ -22,43 +19,46 @@ impl State {
         refill(&mut self.maximum, n, f32::NEG_INFINITY);
         refill(&mut self.sum, n, [0.0; 16]);
         refill(&mut self.out, n * stride, 0.0);
-        refill(&mut self.correction, n, 1.0);
     }
 
-    /// Turns the scores of a page into weights `exp(score − maximum)`, adds them to the sums, and notes the
-    /// corrections. Tokens outside `visible` get no weight, whatever their score.
+    /// Turns a query's scores of a strip into weights `exp(score − maximum)` and adds them to the sum; sum and output
+    /// shrink first where the maximum grows. Tokens outside `visible` get no weight, whatever their score.
     #[inline(always)]
     pub(super) fn weigh<W: Wide>(
         &mut self,
         w: W,
-        p: &mut [[f32; PAGE_TOKENS]],
-        visible: &Range<usize>,
-        queries: Range<usize>,
+        query: usize,
+        p: &mut [f32],
+        visible: Range<usize>,
+        stride: usize,
     ) {
-        for query in queries {
-            let p = &mut p[query];
-            p[..visible.start].fill(f32::NEG_INFINITY);
-            p[visible.end..].fill(f32::NEG_INFINITY);
-            let halves = p.as_chunks_mut::<16>().0;
-            let (first, second) = (w.load(&halves[0]), w.load(&halves[1]));
-            let (old, largest) = (self.maximum[query], w.largest(w.max(first, second)));
-            let maximum = if largest > old { largest } else { old };
-            self.maximum[query] = maximum;
-            // No closures around vectors: one that isn't inlined would be compiled without the instruction set.
-            for (scores, half) in [first, second].into_iter().zip(halves) {
-                w.store(w.exp(w.sub(scores, w.splat(maximum))), half);
-            }
-            p[..visible.start].fill(0.0);
-            p[visible.end..].fill(0.0);
-            // Of sixteen equal lanes any will do.
-            let mut correction = [0.0; 16];
-            w.store(w.exp(w.splat(old - maximum)), &mut correction);
-            self.correction[query] = correction[0];
-            let halves = p.as_chunks::<16>().0;
-            let weights = w.add(w.load(&halves[0]), w.load(&halves[1]));
-            let sum = w.fma(w.load(&self.sum[query]), w.splat(correction[0]), weights);
-            w.store(sum, &mut self.sum[query]);
+        p[..visible.start].fill(f32::NEG_INFINITY);
+        p[visible.end..].fill(f32::NEG_INFINITY);
+        let (sum, maximum) = (&mut self.sum[query], &mut self.maximum[query]);
+        let mut largest = w.splat(f32::NEG_INFINITY);
+        for scores in p.as_chunks::<16>().0 {
+            largest = w.max(w.load(scores), largest);
         }
+        let largest = w.largest(largest);
+        if largest > *maximum {
+            let correction = w.exp(w.splat(*maximum - largest));
+            *maximum = largest;
+            w.store(w.mul(w.load(sum), correction), sum);
+            for out in self.out[query * stride..][..stride].as_chunks_mut::<16>().0 {
+                w.store(w.mul(w.load(out), correction), out);
+            }
+        }
+        let maximum = w.splat(*maximum);
+        for scores in p.as_chunks_mut::<16>().0 {
+            w.store(w.exp(w.sub(w.load(scores), maximum)), scores);
+        }
+        p[..visible.start].fill(0.0);
+        p[visible.end..].fill(0.0);
+        let mut total = w.load(sum);
+        for weights in p.as_chunks::<16>().0 {
+            total = w.add(total, w.load(weights));
+        }
+        w.store(total, sum);
     }
 }
 

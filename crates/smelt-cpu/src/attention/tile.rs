@@ -1,30 +1,34 @@
 //! Attention of a few queries over a run of pages: flash attention with a fixed order of operations.
 //!
-//! Every query (one row and head) goes over its visible pages in ascending order. Per page: scores, the new maximum,
-//! weights `exp(score − maximum)`, and the update of sum and output. Pages are grouped in splits of [`SPLIT_PAGES`] at
-//! absolute positions; a split starts afresh and is merged into the total when it ends. None of this depends on which
-//! other queries share the tile, so results don't depend on batches, chunks of prompts or threads.
+//! Every query (one row and head) goes over its visible pages in ascending order, a strip of [`STRIP_PAGES`] at a time:
+//! scores, the new maximum, weights `exp(score − maximum)`, and the update of sum and output. Strips are grouped in
+//! splits of [`SPLIT_PAGES`]; a split starts afresh and is merged into the total when it ends. Strips and splits lie at
+//! absolute positions, and none of this depends on which other queries share the tile, so results don't depend on
+//! batches, chunks of prompts or threads.
 
-use super::SPLIT_PAGES;
 use super::lines::{Lines, Sums};
 use super::state::{State, merge};
+use super::{SPLIT_PAGES, STRIP_PAGES};
 use crate::cache::{Cache, Format, Pages, each};
 use crate::elementwise::soft_cap;
 use crate::wide::{Wide, WideOp};
 use smelt_backend::PAGE_TOKENS;
 use std::ops::Range;
 
-/// Queries that share each load of keys or values: their 16-lane sums fill AVX2's registers. Half as many or fewer take
-/// two vectors side by side, so that enough sums are under way at a time.
+/// Queries that share each load of keys or values: their 16-lane sums fill AVX2's registers, and two vectors side by
+/// side AVX-512's. Half as many or fewer take two vectors everywhere, so that enough sums are under way at a time.
 const GROUP: usize = 6;
+
+/// A query's scores, then weights, of a strip.
+type Strip = [f32; STRIP_PAGES * PAGE_TOKENS];
 
 /// What a thread works in. `n` queries; grown on first use, never shrunk.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     /// `[n][k_dim]`, times the scale.
     pub(super) q: Vec<f32>,
-    /// `[n]`: scores, then weights, of one page.
-    p: Vec<[f32; PAGE_TOKENS]>,
+    /// `[n]`
+    p: Vec<Strip>,
     /// A page's keys and values as f32, where many queries share them.
     keys: Vec<f32>,
     values: Vec<f32>,
@@ -51,13 +55,12 @@ impl Queries {
         self.rows * self.heads
     }
 
-    /// The tokens of `page` that row `row` sees; empty if it sees none.
-    fn visible(&self, row: usize, page: usize) -> Range<usize> {
+    /// The tokens of `pages` that row `row` sees, counted from the first of them; empty if it sees none.
+    fn visible(&self, row: usize, pages: Range<usize>) -> Range<usize> {
         let end = self.position + row + 1;
         let start = self.window.map_or(0, |w| end.saturating_sub(w));
-        let first = page * PAGE_TOKENS;
-        let low = start.saturating_sub(first).min(PAGE_TOKENS);
-        low..end.saturating_sub(first).min(PAGE_TOKENS)
+        let (first, tokens) = (pages.start * PAGE_TOKENS, pages.len() * PAGE_TOKENS);
+        start.saturating_sub(first).min(tokens)..end.saturating_sub(first).min(tokens)
     }
 
     /// The pages that some row sees.
@@ -87,27 +90,32 @@ impl WideOp for Attend<'_> {
         scratch.total.clear(n, stride);
         scratch.split.clear(n, stride);
         if scratch.p.len() < n {
-            scratch.p.resize(n, [0.0; PAGE_TOKENS]);
+            scratch.p.resize(n, [0.0; STRIP_PAGES * PAGE_TOKENS]);
         }
-        for page in range.clone() {
-            if page % SPLIT_PAGES == 0 && page != range.start {
+        let mut first = range.start;
+        while first < range.end {
+            if first.is_multiple_of(SPLIT_PAGES) && first != range.start {
                 scratch.end_split(w, n, stride);
             }
-            let run = Page { index: page, id: table[page], queries, cache, shared: n > GROUP };
-            if run.shared {
-                run.unpack(w, scratch);
+            let strip = first..((first / STRIP_PAGES + 1) * STRIP_PAGES).min(range.end);
+            let page = |index| {
+                let (id, column) = (table[index], (index - first) * PAGE_TOKENS);
+                Page { index, id, column, queries, cache, shared: n > GROUP }
+            };
+            for index in strip.clone() {
+                page(index).scores(w, scratch);
             }
-            let mut row = 0;
-            while row < queries.rows {
-                let visible = queries.visible(row, page);
-                let first = row;
-                while row < queries.rows && queries.visible(row, page) == visible {
-                    row += 1;
-                }
+            for query in 0..n {
+                let visible = queries.visible(query / queries.heads, strip.clone());
                 if !visible.is_empty() {
-                    run.rows(w, scratch, visible, first * queries.heads..row * queries.heads);
+                    let p = &mut scratch.p[query][..strip.len() * PAGE_TOKENS];
+                    scratch.split.weigh(w, query, p, visible, stride);
                 }
             }
+            for index in strip.clone() {
+                page(index).outputs(w, scratch);
+            }
+            first = strip.end;
         }
         scratch.end_split(w, n, stride);
     }
@@ -128,6 +136,8 @@ struct Page<'a> {
     index: usize,
     /// Its number in the cache.
     id: u32,
+    /// Its first token's place in the strip.
+    column: usize,
     queries: Queries,
     cache: &'a Cache,
     /// Whether so many queries share it that keys and values are made f32 once, in the scratch.
@@ -145,35 +155,57 @@ impl Page<'_> {
         Lines::values(unsafe { pages.head(self.id, self.queries.kv_head) }, pages.shape().stride())
     }
 
-    /// Makes the keys and values that some row sees f32.
-    #[inline(always)]
-    fn unpack<W: Wide>(&self, w: W, scratch: &mut Scratch) {
-        let (last, dim) = (self.queries.rows - 1, self.cache.keys.shape().dim);
-        let tokens = self.queries.visible(0, self.index).start..self.queries.visible(last, self.index).end;
-        each!(&self.cache.keys, pages => self.keys(pages).unpack_keys(w, dim, &mut scratch.keys));
-        let stride = self.cache.values.shape().stride();
-        each!(&self.cache.values, pages => {
-            self.values(pages).unpack_values(w, tokens, stride, &mut scratch.values);
-        });
+    /// The tokens that row `row` sees.
+    fn visible(&self, row: usize) -> Range<usize> {
+        self.queries.visible(row, self.index..self.index + 1)
     }
 
-    /// The queries in the range, which all see the tokens `visible`.
+    /// The tokens that some row sees.
+    fn seen(&self) -> Range<usize> {
+        self.visible(0).start..self.visible(self.queries.rows - 1).end
+    }
+
+    /// All queries' scores; those of tokens that a query doesn't see mean nothing.
     #[inline(always)]
-    fn rows<W: Wide>(&self, w: W, scratch: &mut Scratch, visible: Range<usize>, queries: Range<usize>) {
-        let Scratch { q, p, keys, values, split, .. } = scratch;
-        let (k_dim, stride) = (self.cache.keys.shape().dim, self.cache.values.shape().stride());
-        let scores = Scores { q, k_dim, visible: &visible, softcap: self.queries.softcap };
+    fn scores<W: Wide>(&self, w: W, scratch: &mut Scratch) {
+        let Scratch { q, p, keys, .. } = scratch;
+        let (k_dim, softcap) = (self.cache.keys.shape().dim, self.queries.softcap);
+        let scores = Scores { q, k_dim, visible: self.seen(), column: self.column, softcap };
+        let queries = 0..self.queries.n();
         if self.shared {
-            scores.run(w, &Lines::unpacked(keys, k_dim), p, queries.clone());
+            each!(&self.cache.keys, pages => self.keys(pages).unpack_keys(w, k_dim, keys));
+            scores.run(w, &Lines::unpacked(keys, k_dim), p, queries);
         } else {
-            each!(&self.cache.keys, pages => scores.run(w, &self.keys(pages), p, queries.clone()));
+            each!(&self.cache.keys, pages => scores.run(w, &self.keys(pages), p, queries));
         }
-        split.weigh(w, p, &visible, queries.clone());
-        let outputs = Outputs { p, stride, visible: &visible };
+    }
+
+    /// Adds the weighed values to all queries' outputs.
+    #[inline(always)]
+    fn outputs<W: Wide>(&self, w: W, scratch: &mut Scratch) {
+        let Scratch { p, values, split, .. } = scratch;
+        let (stride, Queries { rows, heads, .. }) = (self.cache.values.shape().stride(), self.queries);
         if self.shared {
-            outputs.run(w, &Lines::unpacked(values, PAGE_TOKENS), split, queries);
-        } else {
-            each!(&self.cache.values, pages => outputs.run(w, &self.values(pages), split, queries));
+            each!(&self.cache.values, pages => {
+                self.values(pages).unpack_values(w, self.seen(), stride, values);
+            });
+        }
+        let mut row = 0;
+        while row < rows {
+            let (first, visible) = (row, self.visible(row));
+            while row < rows && self.visible(row) == visible {
+                row += 1;
+            }
+            if visible.is_empty() {
+                continue;
+            }
+            let queries = first * heads..row * heads;
+            let outputs = Outputs { p, stride, visible, column: self.column };
+            if self.shared {
+                outputs.run(w, &Lines::unpacked(values, PAGE_TOKENS), split, queries);
+            } else {
+                each!(&self.cache.values, pages => outputs.run(w, &self.values(pages), split, queries));
+            }
         }
     }
 }
@@ -185,39 +217,32 @@ macro_rules! groups {
         let mut queries: Range<usize> = $queries;
         while !queries.is_empty() {
             let $first = queries.start;
-            if W::ONE_BY_ONE {
-                $self.$method::<W, F, 1, 1>($($argument),*);
-                queries.start += 1;
-                continue;
-            }
-            queries.start += match queries.len() {
-                1 => { $self.$method::<W, F, 1, 2>($($argument),*); 1 }
-                2 => { $self.$method::<W, F, 2, 2>($($argument),*); 2 }
-                3 => { $self.$method::<W, F, 3, 2>($($argument),*); 3 }
-                4 | 5 => { $self.$method::<W, F, 4, 1>($($argument),*); 4 }
+            queries.start += match (queries.len(), W::SUMS) {
+                (_, 1) => { $self.$method::<W, F, 1, 1>($($argument),*); 1 }
+                (1, _) => { $self.$method::<W, F, 1, 2>($($argument),*); 1 }
+                (2, _) => { $self.$method::<W, F, 2, 2>($($argument),*); 2 }
+                (3, _) => { $self.$method::<W, F, 3, 2>($($argument),*); 3 }
+                (4 | 5, 16) => { $self.$method::<W, F, 4, 2>($($argument),*); 4 }
+                (4 | 5, _) => { $self.$method::<W, F, 4, 1>($($argument),*); 4 }
+                (_, 16) => { $self.$method::<W, F, GROUP, 2>($($argument),*); GROUP }
                 _ => { $self.$method::<W, F, GROUP, 1>($($argument),*); GROUP }
             }
         }
     }};
 }
 
-/// `p[query][token] = q[query] · k[token]`.
+/// `p[query][column + token] = q[query] · k[token]`.
 struct Scores<'a> {
     q: &'a [f32],
     k_dim: usize,
-    visible: &'a Range<usize>,
+    visible: Range<usize>,
+    column: usize,
     softcap: Option<f32>,
 }
 
 impl Scores<'_> {
     #[inline(always)]
-    fn run<W: Wide, F: Format>(
-        &self,
-        w: W,
-        keys: &Lines<'_, F>,
-        p: &mut [[f32; PAGE_TOKENS]],
-        queries: Range<usize>,
-    ) {
+    fn run<W: Wide, F: Format>(&self, w: W, keys: &Lines<'_, F>, p: &mut [Strip], queries: Range<usize>) {
         groups!(queries, first => self.group(w, keys, p, first));
     }
 
@@ -226,7 +251,7 @@ impl Scores<'_> {
         &self,
         w: W,
         keys: &Lines<'_, F>,
-        p: &mut [[f32; PAGE_TOKENS]],
+        p: &mut [Strip],
         first: usize,
     ) {
         let mut q: [&[f32]; M] = [&[]; M];
@@ -241,7 +266,7 @@ impl Scores<'_> {
             keys.read_keys(w, self.k_dim, half, &mut sums);
             let sums = sums.sums;
             for m in 0..M {
-                let out = p[first + m].as_chunks_mut::<16>().0;
+                let out = p[first + m][self.column..].as_chunks_mut::<16>().0;
                 for c in 0..C {
                     let mut score = sums[m][c];
                     if let Some(cap) = self.softcap {
@@ -254,11 +279,12 @@ impl Scores<'_> {
     }
 }
 
-/// `out[query] = out[query] · correction[query] + Σ p[query][token] · v[token]`.
+/// `out[query] += Σ p[query][column + token] · v[token]`.
 struct Outputs<'a> {
-    p: &'a [[f32; PAGE_TOKENS]],
+    p: &'a [Strip],
     stride: usize,
-    visible: &'a Range<usize>,
+    visible: Range<usize>,
+    column: usize,
 }
 
 impl Outputs<'_> {
@@ -277,15 +303,15 @@ impl Outputs<'_> {
     ) {
         let mut p: [&[f32]; M] = [&[]; M];
         for m in 0..M {
-            p[m] = &self.p[first + m][self.visible.clone()];
+            p[m] = &self.p[first + m][self.column..][self.visible.clone()];
         }
         for vector in (0..self.stride / 16).step_by(C) {
             let mut sums =
                 Sums::<W, M, C> { factors: p, first: self.visible.start, sums: [[w.splat(0.0); C]; M] };
             for m in 0..M {
-                let (out, correction) = (self.row(&mut state.out, first + m), state.correction[first + m]);
+                let out = self.row(&mut state.out, first + m);
                 for c in 0..C {
-                    sums.sums[m][c] = w.mul(w.load(&out[vector + c]), w.splat(correction));
+                    sums.sums[m][c] = w.load(&out[vector + c]);
                 }
             }
             values.read_values(w, self.visible.clone(), vector, &mut sums);

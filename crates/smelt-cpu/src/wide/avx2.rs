@@ -40,6 +40,7 @@ unsafe fn floats(bytes: __m128i) -> [__m256; 2] {
 
 impl Wide for Avx2 {
     type V = [__m256; 2];
+    const SUMS: usize = 6;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {

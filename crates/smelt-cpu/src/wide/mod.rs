@@ -6,13 +6,15 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod plain;
 
 use crate::isa::Isa;
 use smelt_quant::reduce16;
 
 #[cfg(target_arch = "x86_64")]
-use crate::isa::Avx2;
+use crate::isa::{Avx2, Avx512Vnni};
 use plain::Plain;
 
 /// Work that is generic over the instruction set.
@@ -25,8 +27,9 @@ pub(crate) trait WideOp {
 /// Vectors of sixteen floats. Values of implementing types prove that the CPU has the instructions.
 pub(crate) trait Wide: Copy {
     type V: Copy;
-    /// Whether there is nothing to gain from several sums at once, which take long to compile.
-    const ONE_BY_ONE: bool = false;
+    /// Sums that may be under way at once: the registers hold them and what is added. One where there is nothing to
+    /// gain from more, which take long to compile.
+    const SUMS: usize;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, x: &[f32; 16]) -> Self::V;
@@ -140,19 +143,27 @@ pub(crate) enum Vectors {
     Plain,
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512Vnni),
 }
 
 impl Vectors {
-    /// The widest vectors among what `isa` allows. AVX-512 runs as AVX2 here: these operations wait for memory.
+    /// The vectors of `isa`.
+    ///
+    /// # Panics
+    /// If the CPU lacks it; [`Isa::resolve`] never gives such a value.
     pub(crate) fn new(isa: Isa) -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if isa != Isa::Scalar
-            && let Some(token) = Avx2::new()
-        {
-            return Self::Avx2(token);
+        match isa {
+            Isa::Scalar => Self::Plain,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Self::Avx2(Avx2::new().expect("the CPU has AVX2")),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => Self::Avx512(Avx512Vnni::new().expect("the CPU has AVX-512 VNNI")),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Avx512Vnni => unreachable!("not an instruction set of this CPU"),
+            #[cfg(test)]
+            Isa::Model512 => Self::Plain,
         }
-        let _ = isa;
-        Self::Plain
     }
 
     /// Runs `op` inside the instruction set's `#[target_feature]` function.
@@ -162,6 +173,8 @@ impl Vectors {
             Self::Plain => op.run(Plain),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => avx2::enter(token, op),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(token) => avx512::enter(token, op),
         }
     }
 }

@@ -10,7 +10,7 @@ pub(super) struct Plain;
 
 impl Wide for Plain {
     type V = [f32; 16];
-    const ONE_BY_ONE: bool = true;
+    const SUMS: usize = 1;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
