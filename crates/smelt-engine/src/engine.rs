@@ -1,5 +1,6 @@
 //! A loaded model.
 
+use crate::grammar::Compiler;
 use crate::runner::{Device, Runner};
 use crate::sampler::Recommended;
 use crate::vocab::vocab_source;
@@ -65,7 +66,8 @@ impl Engine {
             built_in_template,
         };
         let recommended = Recommended::read(checkpoint.metadata());
-        let model = Arc::new(Model { facts, tokenizer, template, recommended, file: path.into() });
+        let grammars = Compiler::default();
+        let model = Arc::new(Model { facts, tokenizer, template, recommended, grammars, file: path.into() });
         Ok(Self { runner, model })
     }
 

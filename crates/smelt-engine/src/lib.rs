@@ -7,6 +7,7 @@
 //! runner                steps of the backend, pages of the cache
 //! emitter               logits to tokens, text and an end: sampler, constraint, stop strings, Detokenizer
 //! Model, chat           what any thread may read; messages to a prompt that fits the context
+//! Grammar               what an answer must look like; Model::constrain holds an answer to it
 //! eval                  perplexity, logits, timings
 //! ```
 //!
@@ -22,6 +23,7 @@ mod engine;
 mod error;
 pub mod eval;
 mod generate;
+pub mod grammar;
 mod model;
 mod pages;
 mod runner;
@@ -36,6 +38,7 @@ pub use emitter::{TokenInfo, TopToken};
 pub use engine::{Engine, template_of, tokenizer_of};
 pub use error::Error;
 pub use generate::{Event, Finish, Outcome, Request, Sink};
+pub use grammar::{Grammar, GrammarError};
 pub use model::{Facts, Model};
 pub use runner::Sequence;
 pub use settings::{BackendChoice, Settings};

@@ -1,6 +1,7 @@
 //! What of a loaded model any thread may read.
 
 use crate::Error;
+use crate::grammar::Compiler;
 use crate::sampler::Recommended;
 use smelt_tokenizer::Tokenizer;
 use smelt_tokenizer::chat::{ChatTemplate, TemplateError};
@@ -48,6 +49,7 @@ pub struct Model {
     /// What is wrong with it matters to a chat only.
     pub(crate) template: Result<ChatTemplate, TemplateError>,
     pub(crate) recommended: Recommended,
+    pub(crate) grammars: Compiler,
     pub(crate) file: PathBuf,
 }
 

@@ -5,6 +5,7 @@
 mod common;
 mod determinism;
 mod families;
+mod grammar;
 mod interrupt;
 mod nan;
 mod real;

@@ -1,0 +1,190 @@
+//! Grammars over the tokens of a vocabulary.
+
+use super::matcher::{GrammarConstraint, Position, first_line};
+use super::workers::Workers;
+use super::{Grammar, GrammarError, Source};
+use llguidance::api::{GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use smelt_tokenizer::{TokenKind, Tokenizer};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Grammars that are kept compiled.
+const MOST_KEPT: usize = 8;
+
+/// What llguidance's trie holds: bytes of a token, bytes of all.
+const MOST_TOKEN_BYTES: usize = 1000;
+const MOST_WORD_BYTES: usize = 1 << 22;
+
+/// What a grammar may take: it comes from anyone. A unit of fuel is some tens of nanoseconds, a state of the lexer one or
+/// two kilobytes.
+const LIMITS: ParserLimits = ParserLimits {
+    max_items_in_row: 2000,
+    initial_lexer_fuel: 1_000_000,
+    step_lexer_fuel: 200_000,
+    step_max_items: 50_000,
+    max_lexer_states: 30_000,
+    max_grammar_size: 200_000,
+    precompute_large_lexemes: true,
+    verbose_errors: false,
+};
+
+/// Compiles grammars for one vocabulary, one at a time, and keeps the last few.
+#[derive(Default)]
+pub(crate) struct Compiler(Mutex<Option<Ready>>);
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Compiler")
+    }
+}
+
+/// What the first grammar needs and the next ones share.
+struct Ready {
+    factory: ParserFactory,
+    workers: Workers,
+    /// The last used last.
+    kept: Vec<(Grammar, Position)>,
+}
+
+impl Compiler {
+    /// A constraint at the grammar's beginning.
+    ///
+    /// # Errors
+    /// Why the grammar can't be enforced, or the vocabulary be constrained.
+    pub(super) fn constrain(
+        &self,
+        tokenizer: &Tokenizer,
+        grammar: &Grammar,
+    ) -> Result<GrammarConstraint, GrammarError> {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = match &mut *guard {
+            Some(ready) => ready,
+            none => none.insert(Ready::new(tokenizer)?),
+        };
+        let position = ready.position(grammar)?;
+        Ok(GrammarConstraint::new(position, tokenizer.clone(), ready.workers.clone()))
+    }
+}
+
+impl Ready {
+    fn new(tokenizer: &Tokenizer) -> Result<Self, GrammarError> {
+        let failed = |error: &dyn std::fmt::Display| GrammarError::Vocabulary(first_line(error));
+        let env = token_env(tokenizer)?;
+        // Sets of tokens that strings of JSON often allow are computed once.
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
+            .map_err(|error| failed(&error))?;
+        factory.quiet();
+        *factory.limits_mut() = LIMITS;
+        Ok(Self { factory, workers: Workers::start().map_err(|error| failed(&error))?, kept: Vec::new() })
+    }
+
+    fn position(&mut self, grammar: &Grammar) -> Result<Position, GrammarError> {
+        let found = self.kept.iter().position(|(known, _)| known == grammar);
+        let entry = match found {
+            Some(index) => self.kept.remove(index),
+            None => (grammar.clone(), self.compile(grammar)?),
+        };
+        let position = entry.1.copy();
+        if self.kept.len() == MOST_KEPT {
+            self.kept.remove(0);
+        }
+        self.kept.push(entry);
+        Ok(position)
+    }
+
+    fn compile(&self, Grammar(source): &Grammar) -> Result<Position, GrammarError> {
+        let top = TopLevelGrammar::from_grammar(match source {
+            Source::Schema(schema) => GrammarWithLexer::from_json_schema(schema.clone()),
+            Source::Lark(text) => GrammarWithLexer::from_lark(text.clone()),
+            Source::Regex(regex) => GrammarWithLexer::from_regex(regex),
+        });
+        let parser = self.factory.create_parser(top).map_err(|error| refusal(source, &first_line(&error)))?;
+        let position = Position::new(Matcher::new(Ok(parser)));
+        match position.mask() {
+            Ok(mask) if !mask.is_zero() => Ok(position),
+            Err(error) if *error != StopReason::NoExtensionBias.to_string() => Err(refusal(source, error)),
+            _ => Err(GrammarError::Invalid("no text meets it".into())),
+        }
+    }
+}
+
+/// Words of llguidance's errors, the keyword that they speak of, and what to say instead.
+const BLAMED: &[(&str, &str, Option<&str>)] = &[
+    (
+        "oneOf",
+        "oneOf",
+        Some(
+            "its options can't be told apart; give each a type of its own, or a `required` property with a `const` of its \
+             own, or use `anyOf`",
+        ),
+    ),
+    (
+        "min/maxProperties",
+        "minProperties",
+        Some("it and `maxProperties` can only count beside `properties` that are all in `required`"),
+    ),
+    ("minProperties", "minProperties", None),
+    ("maxProperties", "maxProperties", None),
+    ("patternProperty", "patternProperties", None),
+    ("minItems", "minItems", None),
+    ("minLength", "minLength", None),
+    ("multipleOf", "multipleOf", None),
+    ("integer range", "minimum", None),
+    ("float range", "minimum", None),
+    ("circular references", "$ref", None),
+    ("regex", "pattern", None),
+    ("Regex", "pattern", None),
+    ("required", "required", None),
+    ("anyOf", "anyOf", None),
+    ("schema is false", "false", Some("it allows no value")),
+];
+
+/// An error of llguidance, with the keyword if it speaks of one.
+fn refusal(source: &Source, error: &str) -> GrammarError {
+    let blamed = BLAMED.iter().find(|(words, ..)| error.contains(words));
+    match (source, blamed) {
+        (Source::Schema(_), Some((_, keyword, why))) => {
+            let why = why.map_or_else(|| error.to_owned(), str::to_owned);
+            GrammarError::Keyword { keyword: (*keyword).into(), at: None, why }
+        }
+        _ => GrammarError::Invalid(error.into()),
+    }
+}
+
+/// The vocabulary as llguidance takes it.
+///
+/// # Errors
+/// If no token ends an answer: then a complete one could not end.
+fn token_env(tokenizer: &Tokenizer) -> Result<TokEnv, GrammarError> {
+    let Some(&end) = tokenizer.eog_ids().first() else {
+        return Err(GrammarError::Vocabulary("its vocabulary has no token that ends them".into()));
+    };
+    let size = tokenizer.vocab_size();
+    let words: Vec<Vec<u8>> = (0..).take(size).map(|id| word(tokenizer, id)).collect();
+    let too_large = || GrammarError::Vocabulary("its vocabulary is too large".into());
+    if words.iter().map(Vec::len).sum::<usize>() >= MOST_WORD_BYTES {
+        return Err(too_large());
+    }
+    let count = u32::try_from(size).map_err(|_| too_large())?;
+    let trie = TokTrie::from(&TokRxInfo::new(count, end), &words).with_eos_tokens(tokenizer.eog_ids());
+    Ok(Arc::new(ApproximateTokEnv::new(trie)))
+}
+
+/// What a token writes. A control token writes nothing: it stands behind a byte that no text has, so that only a grammar
+/// that names it allows it. Tokens that can't be part of a text are never allowed.
+fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+    let bytes = tokenizer.token_bytes(id, true).unwrap_or_default();
+    match tokenizer.kind(id) {
+        Some(TokenKind::Control) if bytes.len() < MOST_TOKEN_BYTES => {
+            [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat()
+        }
+        Some(TokenKind::Control | TokenKind::Unknown | TokenKind::Unused) | None => Vec::new(),
+        Some(_) if bytes.contains(&TokTrie::SPECIAL_TOKEN_MARKER) || bytes.len() > MOST_TOKEN_BYTES => {
+            Vec::new()
+        }
+        Some(TokenKind::Normal | TokenKind::UserDefined | TokenKind::Byte) => bytes.to_vec(),
+    }
+}
