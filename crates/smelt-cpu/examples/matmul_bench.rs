@@ -1,14 +1,15 @@
 //! Speed of the matmul kernels: `cargo run --release -p smelt-cpu --example matmul_bench [ISA] [FORMAT ...]`.
 //!
-//! For each format, shape and number of threads: decode (one token, then eight, over more weights than caches hold) in
-//! GB/s, and prefill (512 tokens) in GMAC/s, each as the median and the best tenth of short slices. Beside it the read bandwidth
-//! of plain memory, which bounds decode.
+//! For each format, shape and number of threads: decode (one token over weights in a cache, then one and eight over more
+//! weights than caches hold) in GB/s, and prefill (512 tokens) in GMAC/s, each as the median and the best tenth of short slices.
+//! Beside it what bounds them: the read bandwidth of plain memory, and the rate of products in registers.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![expect(unsafe_code, reason = "threads write disjoint rows of one result")]
 
 use smelt_cpu::isa::{Isa, IsaChoice};
 use smelt_cpu::matmul::{Kernel, OutView, QuantizedActs, Scratch, matmul_rows};
+use smelt_cpu::{Cpu, CpuSettings};
 use smelt_quant::{FORMATS, Format};
 use std::time::Instant;
 
@@ -16,6 +17,10 @@ const SHAPES: [(usize, usize); 2] = [(576, 1536), (2048, 8192)];
 const PREFILL: usize = 512;
 /// Decode walks over at least this many bytes of weights.
 const DECODE_BYTES: usize = 256 << 20;
+/// What a second-level cache holds of them.
+const CACHED_BYTES: usize = 192 << 10;
+/// How often decode walks over those.
+const CACHED_TURNS: usize = 100;
 
 /// Bytes that pass for blocks of any format; speed does not depend on values.
 fn noise(n: usize) -> Vec<u8> {
@@ -78,7 +83,7 @@ fn measure(
     (n, k): (usize, usize),
     threads: usize,
     bytes: &[u8],
-) -> [Rate; 3] {
+) -> [Rate; 4] {
     let kernel = Kernel::for_format(format, isa);
     let row_bytes = format.row_bytes(k).expect("shapes are whole blocks");
     let x: Vec<f32> = (0..PREFILL * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
@@ -98,7 +103,19 @@ fn measure(
     let granule = kernel.row_granule();
     let tall = DECODE_BYTES / row_bytes / granule * granule;
     let decode = |m: usize| run(m, tall, 16 * granule, row_bytes as f64);
-    [decode(1), decode(8), run(PREFILL, n, granule, (PREFILL * k) as f64)]
+    let cached = {
+        let short = (CACHED_BYTES / row_bytes).max(granule) / granule * granule;
+        let mut acts = QuantizedActs::default();
+        acts.prepare(kernel.activation(), &x[..k], 1, k, isa);
+        rate(threads, threads * CACHED_TURNS, |_, scratch| {
+            let mut out = vec![0f32; short];
+            let view = OutView::new(&mut out, short);
+            // SAFETY: the result is this call's own.
+            unsafe { matmul_rows(&kernel, bytes, 0..short, &acts, (0..1).into(), view, scratch) };
+            (short * row_bytes) as f64 / 1e9
+        })
+    };
+    [cached, decode(1), decode(8), run(PREFILL, n, granule, (PREFILL * k) as f64)]
 }
 
 /// GB/s of reading memory.
@@ -127,11 +144,17 @@ fn main() {
     let bytes = noise(DECODE_BYTES);
     for threads in [1, 2] {
         let Rate { median, best } = bandwidth(&bytes, threads);
-        println!("read bandwidth, {threads} threads: median {median:.1}, best tenth {best:.1} GB/s");
+        let settings = CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa) };
+        let peaks = Cpu::new(settings).expect("this CPU runs it").measure_peaks();
+        println!(
+            "{threads} threads: read bandwidth median {median:.1}, best tenth {best:.1} GB/s; products in registers {:.0} \
+             GMAC/s of bytes, {:.0} of floats",
+            peaks.int8_gmac_per_s, peaks.f32_gmac_per_s
+        );
     }
     println!(
-        "{:<22} {:>12} {:>3} {:>16} {:>16} {:>18}",
-        "kernel", "shape", "thr", "decode GB/s", "8 tokens GB/s", "prefill GMAC/s"
+        "{:<22} {:>12} {:>3} {:>16} {:>16} {:>16} {:>18}",
+        "kernel", "shape", "thr", "in cache GB/s", "decode GB/s", "8 tokens GB/s", "prefill GMAC/s"
     );
     for format in FORMATS {
         if !args.is_empty() && !args.iter().any(|a| a.eq_ignore_ascii_case(format.name)) {
@@ -139,11 +162,11 @@ fn main() {
         }
         for (n, k) in SHAPES.into_iter().filter(|(_, k)| format.row_bytes(*k).is_some()) {
             for threads in [1, 2] {
-                let [d, e, p] = measure(format, isa, (n, k), threads, &bytes);
+                let [c, d, e, p] = measure(format, isa, (n, k), threads, &bytes);
                 let name = format!("{} {}", format.name, isa.name());
                 println!(
-                    "{name:<22} {n:>5} x {k:>4} {threads:>3} {:>8.1} {:>7.1} {:>8.1} {:>7.1} {:>10.1} {:>7.1}",
-                    d.median, d.best, e.median, e.best, p.median, p.best
+                    "{name:<22} {n:>5} x {k:>4} {threads:>3} {:>8.1} {:>7.1} {:>8.1} {:>7.1} {:>8.1} {:>7.1} {:>10.1} {:>7.1}",
+                    c.median, c.best, d.median, d.best, e.median, e.best, p.median, p.best
                 );
             }
         }

@@ -216,6 +216,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {
+        rows.ask_ahead(Self::LANES, v, offset, 16);
         let r = v * 8;
         // SAFETY: the CPU has AVX2 (`self`); a row's part is 16 readable bytes.
         unsafe {
@@ -248,6 +249,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn dwords<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::I {
+        rows.ask_ahead(Self::LANES, v, offset, 4);
         let r = v * 8;
         avx2!(_mm256_setr_epi32(
             rows.dword(r, offset),
@@ -371,6 +373,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn f16s<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::F {
+        rows.ask_ahead(Self::LANES, v, offset, 2);
         let r = v * 8;
         avx2!(_mm256_cvtph_ps(_mm_setr_epi16(
             rows.word(r, offset),

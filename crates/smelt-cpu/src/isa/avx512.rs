@@ -237,6 +237,7 @@ impl Simd for Avx512Vnni {
     }
     #[inline(always)]
     fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4] {
+        rows.ask_ahead(Self::LANES, v, offset, 16);
         debug_assert_eq!(v, 0);
         // Rows i, i + 4, i + 8 and i + 12 side by side, so that unpacking inside the 128-bit quarters ends in
         // lane order.
@@ -257,6 +258,7 @@ impl Simd for Avx512Vnni {
     }
     #[inline(always)]
     fn dwords<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::I {
+        rows.ask_ahead(Self::LANES, v, offset, 4);
         debug_assert_eq!(v, 0);
         avx512!(_mm512_setr_epi32(
             rows.dword(0, offset),
@@ -376,6 +378,7 @@ impl Simd for Avx512Vnni {
     }
     #[inline(always)]
     fn f16s<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::F {
+        rows.ask_ahead(Self::LANES, v, offset, 2);
         debug_assert_eq!(v, 0);
         let (low, high) = (self.eight_words(rows, 0, offset), self.eight_words(rows, 8, offset));
         avx512!(_mm512_cvtph_ps(_mm256_set_m128i(high, low)))

@@ -1,33 +1,54 @@
 //! One block of each of some rows, as unpackers see it.
 
+use super::prefetch;
 use core::marker::PhantomData;
 
 /// Blocks of `B` bytes in `count` rows that lie at equal distances. It is an address and a distance, because an address
 /// for each row would not fit the registers and be written to memory for every block.
+///
+/// Whoever reads a part of the blocks asks the cache for the same share of the bytes `ahead`, so that requests are spread
+/// evenly over the work: in bursts they would fill the queue of misses, and the core would wait for its own prefetches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a, const B: usize> {
     first: *const u8,
     stride: usize,
     count: usize,
+    ahead: *const u8,
     bytes: PhantomData<&'a [u8]>,
 }
 
 impl<'a, const B: usize> Rows<'a, B> {
-    /// The blocks that begin at `offset` in `count` rows of `stride` bytes.
+    /// The blocks that begin at `offset` in `count` rows of `stride` bytes; `ahead` is where the bytes begin that will be
+    /// read next, as many as the blocks have.
     ///
     /// # Panics
     /// If the last block ends behind `bytes`.
     #[inline(always)]
-    pub(crate) fn new(bytes: &'a [u8], stride: usize, offset: usize, count: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], stride: usize, offset: usize, count: usize, ahead: *const u8) -> Self {
         assert!(count > 0 && (count - 1) * stride + offset + B <= bytes.len());
-        Self { first: bytes[offset..].as_ptr(), stride, count, bytes: PhantomData }
+        Self { first: bytes[offset..].as_ptr(), stride, count, ahead, bytes: PhantomData }
     }
 
     /// Whole rows.
     #[inline(always)]
     #[cfg(test)]
     pub(crate) fn of(rows: &'a [[u8; B]; 16]) -> Self {
-        Self { first: rows.as_ptr().cast(), stride: B, count: 16, bytes: PhantomData }
+        Self {
+            first: rows.as_ptr().cast(),
+            stride: B,
+            count: 16,
+            ahead: core::ptr::null(),
+            bytes: PhantomData,
+        }
+    }
+
+    /// Prefetches the share of the bytes ahead that corresponds to bytes `offset..offset + n` of `lanes` rows, the `v`-th ones.
+    #[inline(always)]
+    pub(super) fn ask_ahead(&self, lanes: usize, v: usize, offset: usize, n: usize) {
+        let start = self.ahead.wrapping_add(lanes * (v * B + offset));
+        for line in 0..(lanes * n).div_ceil(64) {
+            prefetch(start.wrapping_add(64 * line));
+        }
     }
 
     /// Row `r`'s block.

@@ -10,7 +10,7 @@ use super::class::Class;
 use super::micro::add_block;
 use super::tile::{OneBlock, PANEL, Panel};
 use super::unpack::Unpack;
-use crate::isa::{Line, Op, Simd, prefetch};
+use crate::isa::{Line, Op, Simd};
 use core::marker::PhantomData;
 
 /// Most tokens that this pays for.
@@ -59,14 +59,10 @@ impl<U: Unpack<B>, const B: usize> Few<'_, U, B> {
                 rows[g][t] = self.acts.row(token, U::Class::GROUP);
             }
         }
-        let half_bytes = S::LANES * self.panel.row_bytes();
         let mut one = OneBlock::new();
         for v in 0..PANEL / S::LANES {
             let mut acc = [[[s.splat_f(0.0); T]]; G];
             for b in 0..self.panel.row_bytes() / B {
-                for line in 0..(S::LANES * B).div_ceil(64) {
-                    prefetch(self.panel.address((v + 1) * half_bytes + b * S::LANES * B + line * 64));
-                }
                 let blocks = self.panel.blocks::<B>(v * S::LANES, S::LANES, b);
                 U::unpack(s, blocks, 0, &mut one.block(U::SHAPE));
                 for part in 0..U::BLOCK / U::Class::VALUES {

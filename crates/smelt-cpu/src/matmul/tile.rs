@@ -36,16 +36,12 @@ impl<'a> Panel<'a> {
         self.row_bytes
     }
 
-    /// Block `b` of `count` rows from `first` on, for blocks of `B` bytes.
+    /// Block `b` of `count` rows from `first` on, for blocks of `B` bytes. The rows behind them come next: their bytes are
+    /// asked for in the order of addresses.
     #[inline(always)]
     pub(crate) fn blocks<const B: usize>(&self, first: usize, count: usize, b: usize) -> Rows<'a, B> {
-        Rows::new(self.bytes, self.row_bytes, first * self.row_bytes + b * B, count)
-    }
-
-    /// Address of the panel's byte `offset`, which may lie behind it; only for prefetching.
-    #[inline(always)]
-    pub(crate) fn address(&self, offset: usize) -> *const u8 {
-        self.bytes.as_ptr().wrapping_add(offset)
+        let ahead = self.bytes.as_ptr().wrapping_add((first + count) * self.row_bytes + b * B * count);
+        Rows::new(self.bytes, self.row_bytes, first * self.row_bytes + b * B, count, ahead)
     }
 }
 

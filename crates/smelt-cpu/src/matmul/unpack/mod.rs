@@ -32,7 +32,7 @@ mod tq2_0;
 use super::Path;
 use super::class::Class;
 use super::tile::{PANEL, Panel, Tile, TileBlock, TileShape};
-use crate::isa::{Line, Op, Rows, Simd, prefetch};
+use crate::isa::{Line, Op, Rows, Simd};
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -87,7 +87,7 @@ pub(crate) trait Unpack<const B: usize>: 'static {
     fn unpack<S: Simd>(s: S, rows: Rows<'_, B>, v: usize, out: &mut TileBlock<'_>);
 }
 
-/// Unpacks a range of a panel's blocks to the tile's beginning, and prefetches the same share of the next panel.
+/// Unpacks a range of a panel's blocks to the tile's beginning.
 pub(crate) struct UnpackBlocks<'a, U, const B: usize> {
     pub(crate) panel: &'a Panel<'a>,
     pub(crate) blocks: Range<usize>,
@@ -103,9 +103,6 @@ impl<U: Unpack<B>, const B: usize> Op for UnpackBlocks<'_, U, B> {
         let first = self.blocks.start;
         for b in self.blocks {
             let rows = self.panel.blocks::<B>(0, PANEL, b);
-            for line in 0..(PANEL * B).div_ceil(64) {
-                prefetch(self.panel.address(PANEL * self.panel.row_bytes() + b * PANEL * B + line * 64));
-            }
             let mut out = self.tile.block(U::SHAPE, b - first);
             for v in 0..PANEL / S::LANES {
                 U::unpack(s, rows, v, &mut out);
