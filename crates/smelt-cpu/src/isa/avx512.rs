@@ -301,6 +301,11 @@ impl Simd for Avx512Vnni {
         self.add(sum, self.mul(partial, self.sar(scale, 16)))
     }
     #[inline(always)]
+    fn end_scaled_narrow(self, sum: Self::I, partial: Self::P, scale: Self::I) -> Self::I {
+        // The partial's high half is its sign, and meets a zero.
+        self.madd(sum, partial, self.and(scale, self.splat(0xFFFF)))
+    }
+    #[inline(always)]
     fn madd(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
         avx512!(_mm512_dpwssd_epi32(sum, a, b))
     }

@@ -88,6 +88,18 @@ impl Isa {
         }
     }
 
+    /// Panels of sixteen rows that a register tile of the matmul kernels spans: with many registers two, so that an
+    /// activation is loaded once for two products.
+    #[must_use]
+    pub(crate) fn panels(self) -> usize {
+        match self {
+            Isa::Scalar | Isa::Avx2 => 1,
+            Isa::Avx512Vnni => 2,
+            #[cfg(test)]
+            Isa::Model512 => 2,
+        }
+    }
+
     /// Runs `op` compiled for this instruction set.
     ///
     /// # Panics
@@ -204,6 +216,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn end(self, sum: Self::I, partial: Self::P) -> Self::I;
     /// `sum + scale · partial`, where `partial` came from `begin(0)` and both halves of `scale` hold the same `i16`.
     fn end_scaled(self, sum: Self::I, partial: Self::P, scale: Self::I) -> Self::I;
+    /// The same for a `partial` whose lanes fit 16 bits.
+    #[inline(always)]
+    fn end_scaled_narrow(self, sum: Self::I, partial: Self::P, scale: Self::I) -> Self::I {
+        self.end_scaled(sum, partial, scale)
+    }
     /// `sum + a₀·b₀ + a₁·b₁` over the signed 16-bit halves of each lane.
     fn madd(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
 

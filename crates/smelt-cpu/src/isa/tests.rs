@@ -161,6 +161,11 @@ fn dot_products<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
         let half = s.and(b(v), s.splat(0xFFFF));
         s.end_scaled(sum(v), one(v, s.splat(0)), s.or(half, s.shl(half, 16)))
     });
+    out.each(s, "end_scaled_narrow", |v| {
+        let (half, codes) = (s.and(b(v), s.splat(0xFFFF)), masked(v, 0x0F0F_0F0F));
+        let partial = (0..4).fold(s.begin(s.splat(0)), |partial, _| s.mac(partial, codes, acts(v)));
+        s.end_scaled_narrow(sum(v), partial, s.or(half, s.shl(half, 16)))
+    });
     // Wide partials hold any number of steps of any codes.
     out.each(s, "many of mac", |v| {
         let codes = masked(v, 0x7F7F_7F7F);

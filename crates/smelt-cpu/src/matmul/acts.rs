@@ -153,8 +153,9 @@ impl QuantizedActs {
             floats: fit(&mut self.floats, n - quantised),
             codes: fit(&mut self.codes, quantised),
             scales: fit(&mut self.scales, quantised / block),
-            sums32: fit(&mut self.sums32, quantised / 32),
-            sums16: fit(&mut self.sums16, quantised / 16),
+            // One more, so that the last may be read as a pair.
+            sums32: fit(&mut self.sums32, quantised / 32 + 1),
+            sums16: fit(&mut self.sums16, quantised / 16 + 1),
             scaled_sums: fit(&mut self.scaled_sums, narrow / 32),
             owner: PhantomData,
         }
@@ -179,15 +180,18 @@ impl QuantizedActs {
         assert!(t < self.m);
         let (k, block) = (self.k, block_len(self.kind));
         let (sums, per) = if group == 16 { (&self.sums16, 16) } else { (&self.sums32, 32) };
-        ActRow {
-            codes: &self.codes[t * k..][..k],
-            scales: &self.scales[t * k / block..][..k / block],
-            sums: &sums[t * k / per..][..k / per],
-            scaled_sums: if self.kind == Activation::Q8x32 {
-                &self.scaled_sums[t * k / 32..][..k / 32]
-            } else {
-                &[]
-            },
+        // SAFETY: `reshape` made room for `m` rows in every part that the kind has, and `t` is one of them.
+        unsafe {
+            ActRow {
+                codes: self.codes.get_unchecked(t * k..(t + 1) * k),
+                scales: self.scales.get_unchecked(t * k / block..(t + 1) * k / block),
+                sums: sums.get_unchecked(t * k / per..(t + 1) * k / per + 1),
+                scaled_sums: if self.kind == Activation::Q8x32 {
+                    self.scaled_sums.get_unchecked(t * k / 32..(t + 1) * k / 32)
+                } else {
+                    &[]
+                },
+            }
         }
     }
 
@@ -198,6 +202,7 @@ impl QuantizedActs {
         }
         let ActRow { codes, scales, sums, .. } =
             self.row(t, if self.kind == Activation::Q8x256 { 16 } else { 32 });
+        let sums = &sums[..sums.len() - 1];
         match self.kind {
             Activation::Q8x256 => Row::Q8x256 { codes, scales, sums },
             _ => Row::Q8x32 { codes, scales, sums },
@@ -374,21 +379,10 @@ impl ActRow<'_> {
         unsafe { *self.scales.get_unchecked(i) }
     }
 
-    /// Sum of group `i`.
+    /// Sums of groups `i` and `i + 1` as the halves of a lane; behind the last group stands anything.
     ///
     /// # Safety
-    /// The row has that group.
-    #[inline(always)]
-    pub(crate) unsafe fn sum(&self, i: usize) -> i16 {
-        debug_assert!(i < self.sums.len());
-        // SAFETY: the caller's promise.
-        unsafe { *self.sums.get_unchecked(i) }
-    }
-
-    /// Sums of groups `i` and `i + 1` as the halves of a lane.
-    ///
-    /// # Safety
-    /// The row has those groups.
+    /// The row has group `i`.
     #[inline(always)]
     pub(crate) unsafe fn sum_pair(&self, i: usize) -> i32 {
         debug_assert!(i + 1 < self.sums.len());

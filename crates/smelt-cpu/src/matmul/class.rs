@@ -33,6 +33,8 @@ pub(crate) trait Class: 'static {
 
     /// Whether codes use all eight bits.
     const WIDE: bool = Self::MAX > 127;
+    /// Whether a group's dot product fits 16 bits.
+    const NARROW: bool = Self::GROUP as i32 * Self::MAX * 127 <= i16::MAX as i32;
     /// Steps that a 16-bit partial holds: a power of two, at most a group's.
     const DEPTH: usize = {
         let fits = (129 / Self::MAX) as usize;

@@ -66,11 +66,11 @@ impl<U: Unpack<B>, const B: usize> Few<'_, U, B> {
                 let blocks = self.panel.blocks::<B>(v * S::LANES, S::LANES, b);
                 U::unpack(s, blocks, 0, &mut one.block(U::SHAPE));
                 for part in 0..U::BLOCK / U::Class::VALUES {
-                    let block = one.part::<U::Class>(part);
+                    let block = [one.part::<U::Class>(part)];
                     let value = b * U::BLOCK + part * U::Class::VALUES;
                     for g in 0..G {
                         // SAFETY: the block's values lie inside the rows (asserted).
-                        unsafe { add_block::<S, U::Class, 1, T>(s, block, &rows[g], value, &mut acc[g]) };
+                        unsafe { add_block::<S, U::Class, 1, 1, T>(s, &block, &rows[g], value, &mut acc[g]) };
                     }
                 }
             }

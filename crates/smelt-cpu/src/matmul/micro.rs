@@ -9,14 +9,15 @@ use super::tile::{PANEL, Tile, TilePart};
 use crate::isa::{Line, Op, Simd};
 use core::marker::PhantomData;
 
-/// Multiplies `blocks` blocks of a tile, which begin at value `k0` of the row, with every token.
+/// Multiplies `blocks` blocks of one or two panels' tiles, which begin at value `k0` of the row, with every token.
 pub(crate) struct Micro<'a, C> {
-    pub(crate) tile: &'a Tile,
+    /// As many as [`Simd::PANELS`] or fewer.
+    pub(crate) tiles: &'a [Tile],
     pub(crate) blocks: usize,
     pub(crate) acts: &'a QuantizedActs,
     pub(crate) tokens: Tokens<'a>,
     pub(crate) k0: usize,
-    /// Sixteen running sums a token.
+    /// Sixteen running sums a token and tile, those of one token side by side.
     pub(crate) sums: &'a mut [Line],
     pub(crate) class: PhantomData<C>,
 }
@@ -26,50 +27,65 @@ impl<C: Class> Op for Micro<'_, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        assert!(self.sums.len() >= self.tokens.len());
+        assert!(self.sums.len() >= self.tokens.len() * self.tiles.len());
         assert!(self.k0 + self.blocks * C::VALUES <= self.acts.k());
-        if S::LANES == PANEL { self.all::<S, 1>(s) } else { self.all::<S, 2>(s) }
+        assert!(self.tiles.iter().all(|tile| tile.holds(C::SHAPE, self.blocks)));
+        match (S::LANES, self.tiles.len()) {
+            (PANEL, 2) => self.all::<S, 2, 2>(s),
+            (PANEL, _) => self.all::<S, 1, 1>(s),
+            _ => self.all::<S, 1, 2>(s),
+        }
     }
 }
 
 impl<C: Class> Micro<'_, C> {
-    /// Tokens in tiles as large as the registers hold, then in smaller ones. `V` vectors make a panel.
+    /// Tokens in tiles as large as the registers hold, then in smaller ones. `V` vectors make `P` panels.
     #[inline(always)]
-    fn all<S: Simd, const V: usize>(&mut self, s: S) {
+    fn all<S: Simd, const P: usize, const V: usize>(&mut self, s: S) {
         let n = self.tokens.len();
         let mut t = 0;
         if S::TOKENS >= 8 {
-            while t + 8 <= n {
-                self.some::<S, V, 8>(s, t);
-                t += 8;
+            while t + 6 <= n {
+                self.some::<S, P, V, 6>(s, t);
+                t += 6;
             }
         }
         if S::TOKENS >= 4 {
             while t + 4 <= n {
-                self.some::<S, V, 4>(s, t);
+                self.some::<S, P, V, 4>(s, t);
                 t += 4;
-            }
-            if t + 2 <= n {
-                self.some::<S, V, 2>(s, t);
-                t += 2;
             }
         }
         while t < n {
-            self.some::<S, V, 1>(s, t);
+            self.some::<S, P, V, 1>(s, t);
             t += 1;
         }
     }
 
     #[inline(always)]
-    fn some<S: Simd, const V: usize, const T: usize>(&mut self, s: S, t0: usize) {
+    fn some<S: Simd, const P: usize, const V: usize, const T: usize>(&mut self, s: S, t0: usize) {
         let rows = self.rows::<T>(t0);
-        let mut acc = self.load_sums::<S, V, T>(s, t0);
-        for b in 0..self.blocks {
-            let block = self.tile.part::<C>(b);
-            // SAFETY: `run` asserts that the tile's values lie inside the rows.
-            unsafe { add_block::<S, C, V, T>(s, block, &rows, self.k0 + b * C::VALUES, &mut acc) };
+        let mut acc = [[s.splat_f(0.0); T]; V];
+        for t in 0..T {
+            for v in 0..V {
+                acc[v][t] = s.load_f(&self.sums[(t0 + t) * P + v * P / V], v % (V / P));
+            }
         }
-        self.store_sums(s, t0, &acc);
+        for b in 0..self.blocks {
+            // SAFETY: `run` asserts that the tiles hold so many blocks.
+            let mut parts = [unsafe { self.tiles[0].part::<C>(b) }; P];
+            for p in 1..P {
+                // SAFETY: as above.
+                parts[p] = unsafe { self.tiles[p].part::<C>(b) };
+            }
+            // SAFETY: `run` asserts that the tiles' values lie inside the rows.
+            unsafe { add_block::<S, C, P, V, T>(s, &parts, &rows, self.k0 + b * C::VALUES, &mut acc) };
+        }
+        for t in 0..T {
+            for v in 0..V {
+                s.store_f(&mut self.sums[(t0 + t) * P + v * P / V], v % (V / P), acc[v][t]);
+            }
+        }
     }
 
     /// The activations of tokens `t0..t0 + T`.
@@ -81,87 +97,76 @@ impl<C: Class> Micro<'_, C> {
         }
         rows
     }
-
-    #[inline(always)]
-    fn load_sums<S: Simd, const V: usize, const T: usize>(&self, s: S, t0: usize) -> [[S::F; T]; V] {
-        let mut acc = [[s.splat_f(0.0); T]; V];
-        for t in 0..T {
-            for v in 0..V {
-                acc[v][t] = s.load_f(&self.sums[t0 + t], v);
-            }
-        }
-        acc
-    }
-
-    #[inline(always)]
-    fn store_sums<S: Simd, const V: usize, const T: usize>(&mut self, s: S, t0: usize, acc: &[[S::F; T]; V]) {
-        for t in 0..T {
-            for v in 0..V {
-                s.store_f(&mut self.sums[t0 + t], v, acc[v][t]);
-            }
-        }
-    }
 }
 
-/// Adds a tile block's products with `T` tokens, from their value `value` on, to `acc`: the first `V` vectors of rows.
+/// Adds the products of `P` tiles' block with `T` tokens, from their value `value` on, to `acc`: the tiles' first `V` vectors
+/// of rows.
 ///
 /// # Safety
 /// `value + C::VALUES` is at most the length of the activations' rows.
 #[inline(always)]
-pub(crate) unsafe fn add_block<S: Simd, C: Class, const V: usize, const T: usize>(
+pub(crate) unsafe fn add_block<S: Simd, C: Class, const P: usize, const V: usize, const T: usize>(
     s: S,
-    block: TilePart<'_>,
+    blocks: &[TilePart<'_>; P],
     rows: &[ActRow<'_>; T],
     value: usize,
     acc: &mut [[S::F; T]; V],
 ) {
-    let at = Place { block, rows, value };
+    let at = Place { blocks, rows, value };
     // SAFETY: the caller's promise.
     unsafe { if C::INTEGER_SCALES { at.scaled::<S, C, V>(s, acc) } else { at.floats::<S, C, V>(s, acc) } }
 }
 
-/// What is multiplied: a tile block and tokens' activations, from a value on.
-struct Place<'a, const T: usize> {
-    block: TilePart<'a>,
+/// What is multiplied: the tiles' block and tokens' activations, from a value on.
+struct Place<'a, const P: usize, const T: usize> {
+    blocks: &'a [TilePart<'a>; P],
     rows: &'a [ActRow<'a>; T],
     value: usize,
 }
 
-impl<const T: usize> Place<'_, T> {
+impl<const P: usize, const T: usize> Place<'_, P, T> {
+    /// The block that vector `v` of `V` comes from, and which vector of it it is.
+    #[inline(always)]
+    fn of<const V: usize>(&self, v: usize) -> (&TilePart<'_>, usize) {
+        (&self.blocks[v * P / V], v % (V / P))
+    }
+
     /// One float scale a group.
     ///
     /// # Safety
     /// As [`add_block`].
     #[inline(always)]
     unsafe fn floats<S: Simd, C: Class, const V: usize>(&self, s: S, acc: &mut [[S::F; T]; V]) {
-        let Self { block, rows, value } = *self;
+        let Self { rows, value, .. } = *self;
         let mut sum = [[s.splat(0); T]; V];
         if C::ZERO != 0 && !(C::WIDE && S::SIGNED_WIDE) {
+            // The pair's second sum meets a zero.
             let zero = s.splat(-C::ZERO & 0xFFFF);
             for t in 0..T {
                 // SAFETY: the caller's promise.
-                let sum_a = s.splat(i32::from(unsafe { rows[t].sum(value / C::GROUP) }));
-                let correction = s.madd(s.splat(0), sum_a, zero);
+                let sum_a = s.splat(unsafe { rows[t].sum_pair(value / C::GROUP) });
+                let correction = s.madd(s.splat(0), zero, sum_a);
                 for v in 0..V {
                     sum[v][t] = correction;
                 }
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.dot_group::<S, C, V>(s, 0, &mut sum, None) };
-        let (d_line, m_line) = (&block.d[0], &block.m[0]);
+        unsafe { self.dot_group::<S, C, V>(s, 0, &mut sum, false) };
         for t in 0..T {
             // SAFETY: the caller's promise.
             let d_a = s.splat_f(unsafe { rows[t].scale(value / 32) });
             for v in 0..V {
-                let d = s.mul_f(s.load_f(d_line, v), d_a);
+                let (block, i) = self.of::<V>(v);
+                let d = s.mul_f(s.load_f(&block.d[0], i), d_a);
                 acc[v][t] = s.fma(d, s.to_f(sum[v][t]), acc[v][t]);
             }
             if C::MINS {
                 // SAFETY: the caller's promise.
                 let a = s.splat_f(unsafe { rows[t].scaled_sum(value / 32) });
                 for v in 0..V {
-                    acc[v][t] = s.fma(s.load_f(m_line, v), a, acc[v][t]);
+                    let (block, i) = self.of::<V>(v);
+                    acc[v][t] = s.fma(s.load_f(&block.m[0], i), a, acc[v][t]);
                 }
             }
         }
@@ -173,43 +178,45 @@ impl<const T: usize> Place<'_, T> {
     /// As [`add_block`].
     #[inline(always)]
     unsafe fn scaled<S: Simd, C: Class, const V: usize>(&self, s: S, acc: &mut [[S::F; T]; V]) {
-        let Self { block, rows, value } = *self;
+        let Self { rows, value, .. } = *self;
         let corrects = !(C::MINS || C::WIDE && S::SIGNED_WIDE);
         let mut weighted = [[s.splat(0); T]; V];
         if C::MINS || corrects {
-            for (p, line) in block.pairs.iter().enumerate() {
+            for p in 0..C::SHAPE.pairs {
                 for t in 0..T {
                     // SAFETY: the caller's promise.
                     let a = s.splat(unsafe { rows[t].sum_pair(value / C::GROUP + 2 * p) });
                     for v in 0..V {
-                        weighted[v][t] = s.madd(weighted[v][t], s.load(line, v), a);
+                        let (block, i) = self.of::<V>(v);
+                        weighted[v][t] = s.madd(weighted[v][t], s.load(&block.pairs[p], i), a);
                     }
                 }
             }
         }
         let mut sum = if corrects { weighted } else { [[s.splat(0); T]; V] };
-        for (g, scale) in block.scales.iter().enumerate() {
+        for g in 0..C::SHAPE.scales {
             // SAFETY: the caller's promise.
-            unsafe { self.dot_group::<S, C, V>(s, g, &mut sum, Some(scale)) };
+            unsafe { self.dot_group::<S, C, V>(s, g, &mut sum, true) };
         }
-        let (d_line, m_line) = (&block.d[0], &block.m[0]);
         for t in 0..T {
             // SAFETY: the caller's promise.
             let d_a = s.splat_f(unsafe { rows[t].scale(value / 256) });
             for v in 0..V {
-                let d = s.mul_f(s.load_f(d_line, v), d_a);
+                let (block, i) = self.of::<V>(v);
+                let d = s.mul_f(s.load_f(&block.d[0], i), d_a);
                 acc[v][t] = s.fma(d, s.to_f(sum[v][t]), acc[v][t]);
             }
             if C::MINS {
                 for v in 0..V {
-                    let m = s.mul_f(s.load_f(m_line, v), d_a);
+                    let (block, i) = self.of::<V>(v);
+                    let m = s.mul_f(s.load_f(&block.m[0], i), d_a);
                     acc[v][t] = s.fnma(m, s.to_f(weighted[v][t]), acc[v][t]);
                 }
             }
         }
     }
 
-    /// Adds group `g`'s integer dot products, times its scale if it has one, to `sum`.
+    /// Adds group `g`'s integer dot products, times its scale if groups have one, to `sum`.
     ///
     /// # Safety
     /// As [`add_block`].
@@ -219,14 +226,14 @@ impl<const T: usize> Place<'_, T> {
         s: S,
         g: usize,
         sum: &mut [[S::I; T]; V],
-        scale: Option<&Line>,
+        scaled: bool,
     ) {
-        let Self { block, rows, value } = *self;
-        let (codes, value) = (&block.codes[g * C::GROUP / 4..][..C::GROUP / 4], value + g * C::GROUP);
+        let Self { rows, value, .. } = *self;
+        let (first, value) = (g * C::GROUP / 4, value + g * C::GROUP);
         let depth = if S::EXACT_PARTIAL { C::GROUP / 4 } else { C::DEPTH };
         for c in 0..C::GROUP / 4 / depth {
             let mut partial = [[s.begin(s.splat(0)); T]; V];
-            if scale.is_none() {
+            if !scaled {
                 for v in 0..V {
                     for t in 0..T {
                         partial[v][t] = s.begin(sum[v][t]);
@@ -236,7 +243,8 @@ impl<const T: usize> Place<'_, T> {
             for k in c * depth..(c + 1) * depth {
                 let mut w = [s.splat(0); V];
                 for v in 0..V {
-                    w[v] = s.load(&codes[k], v);
+                    let (block, i) = self.of::<V>(v);
+                    w[v] = s.load(&block.codes[first + k], i);
                 }
                 for t in 0..T {
                     // SAFETY: the caller's promise.
@@ -248,10 +256,14 @@ impl<const T: usize> Place<'_, T> {
                 }
             }
             for v in 0..V {
+                let (block, i) = self.of::<V>(v);
                 for t in 0..T {
-                    sum[v][t] = match scale {
-                        None => s.end(sum[v][t], partial[v][t]),
-                        Some(line) => s.end_scaled(sum[v][t], partial[v][t], s.load(line, v)),
+                    sum[v][t] = if scaled && C::NARROW {
+                        s.end_scaled_narrow(sum[v][t], partial[v][t], s.load(&block.scales[g], i))
+                    } else if scaled {
+                        s.end_scaled(sum[v][t], partial[v][t], s.load(&block.scales[g], i))
+                    } else {
+                        s.end(sum[v][t], partial[v][t])
                     };
                 }
             }

@@ -41,7 +41,7 @@ const CHUNK: usize = 1024;
 /// Memory that a thread's matmuls work in; grown on first use, never shrunk.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    tile: Tile,
+    tiles: [Tile; 2],
     sums: Vec<Line>,
     /// A copy of the last rows, where they don't fill a panel.
     edge: Vec<u8>,
@@ -109,7 +109,7 @@ enum Path {
 
 type UnpackFn = fn(Isa, &Panel<'_>, Range<usize>, &mut Tile);
 type FewFn = fn(Isa, Panel<'_>, &QuantizedActs, Tokens<'_>, &mut [Line; FEW]);
-type MultiplyFn = fn(Isa, &Tile, values: Range<usize>, &QuantizedActs, Tokens<'_>, &mut [Line]);
+type MultiplyFn = fn(Isa, &[Tile], values: Range<usize>, &QuantizedActs, Tokens<'_>, &mut [Line]);
 
 fn unpack_blocks<U: Unpack<B>, const B: usize>(
     isa: Isa,
@@ -133,14 +133,14 @@ fn few<U: Unpack<B>, const B: usize>(
 
 fn multiply<C: Class>(
     isa: Isa,
-    tile: &Tile,
+    tiles: &[Tile],
     values: Range<usize>,
     acts: &QuantizedActs,
     tokens: Tokens<'_>,
     sums: &mut [Line],
 ) {
     let blocks = values.len() / C::VALUES;
-    isa.run(Micro::<C> { tile, blocks, acts, tokens, k0: values.start, sums, class: PhantomData });
+    isa.run(Micro::<C> { tiles, blocks, acts, tokens, k0: values.start, sums, class: PhantomData });
 }
 
 impl Path {
@@ -196,7 +196,7 @@ impl Kernel {
     /// Output rows that threads should split by: other splits give the same bits, more slowly.
     #[must_use]
     pub fn row_granule(&self) -> usize {
-        PANEL
+        PANEL * self.isa.panels()
     }
 }
 
@@ -288,20 +288,26 @@ impl Job<'_> {
     ) {
         let (isa, k, n) = (self.kernel.isa, self.acts.k(), self.tokens.len());
         let block_len = self.kernel.format.block_len;
-        if scratch.sums.len() < n {
-            scratch.sums.resize(n, Line::ZERO);
+        let most = isa.panels();
+        if scratch.sums.len() < n * most {
+            scratch.sums.resize(n * most, Line::ZERO);
         }
-        for first in rows.clone().step_by(PANEL) {
-            let panel = Panel::new(self.weights, self.row_bytes, (first, rows.end), &mut scratch.edge);
-            let sums = &mut scratch.sums[..n];
+        for first in rows.clone().step_by(PANEL * most) {
+            let panels = (rows.end - first).div_ceil(PANEL).min(most);
+            let (sums, tiles) = (&mut scratch.sums[..n * panels], &mut scratch.tiles[..panels]);
             sums.fill(Line::ZERO);
-            for k0 in (0..k).step_by(CHUNK) {
-                let k1 = (k0 + CHUNK).min(k);
-                unpack(isa, &panel, k0 / block_len..k1 / block_len, &mut scratch.tile);
-                multiply(isa, &scratch.tile, k0..k1, self.acts, self.tokens, sums);
+            for k0 in (0..k).step_by(CHUNK / most) {
+                let k1 = (k0 + CHUNK / most).min(k);
+                for (p, tile) in tiles.iter_mut().enumerate() {
+                    let rows = (first + p * PANEL, rows.end);
+                    let panel = Panel::new(self.weights, self.row_bytes, rows, &mut scratch.edge);
+                    unpack(isa, &panel, k0 / block_len..k1 / block_len, tile);
+                }
+                multiply(isa, tiles, k0..k1, self.acts, self.tokens, sums);
             }
-            let wanted = PANEL.min(rows.end - first);
-            for (t, sum) in sums.iter().enumerate() {
+            for (i, sum) in sums.iter().enumerate() {
+                let (t, first) = (i / panels, first + i % panels * PANEL);
+                let wanted = PANEL.min(rows.end - first);
                 // SAFETY: the caller's promise.
                 unsafe { self.out.write(self.tokens.out_row(t), first, &sum.floats()[..wanted]) };
             }

@@ -82,21 +82,6 @@ pub(crate) struct TilePart<'a> {
     pub(crate) m: &'a [Line],
 }
 
-impl<'a> TilePart<'a> {
-    /// Block `i` of a class in codes, scales, pairs, `d` and `m`.
-    #[inline(always)]
-    fn of<C: Class>([codes, scales, pairs, d, m]: [&'a [Line]; 5], i: usize) -> Self {
-        let shape = C::SHAPE;
-        Self {
-            codes: &codes[i * shape.codes..][..shape.codes],
-            scales: &scales[i * shape.scales..][..shape.scales],
-            pairs: &pairs[i * shape.pairs..][..shape.pairs],
-            d: &d[i * shape.floats..][..shape.floats],
-            m: &m[i * shape.floats..][..shape.floats],
-        }
-    }
-}
-
 /// Room for one block of any format, in local memory so that what fits stays in registers.
 pub(crate) struct OneBlock {
     codes: [Line; 64],
@@ -133,7 +118,14 @@ impl OneBlock {
     /// Block `i` of a class.
     #[inline(always)]
     pub(crate) fn part<C: Class>(&self, i: usize) -> TilePart<'_> {
-        TilePart::of::<C>([&self.codes, &self.scales, &self.pairs, &self.d, &self.m], i)
+        let shape = C::SHAPE;
+        TilePart {
+            codes: &self.codes[i * shape.codes..][..shape.codes],
+            scales: &self.scales[i * shape.scales..][..shape.scales],
+            pairs: &self.pairs[i * shape.pairs..][..shape.pairs],
+            d: &self.d[i * shape.floats..][..shape.floats],
+            m: &self.m[i * shape.floats..][..shape.floats],
+        }
     }
 }
 
@@ -173,9 +165,32 @@ impl Tile {
         }
     }
 
+    /// Whether every part has room for `blocks` blocks.
+    pub(crate) fn holds(&self, shape: TileShape, blocks: usize) -> bool {
+        self.codes.len() >= blocks * shape.codes
+            && self.scales.len() >= blocks * shape.scales
+            && self.pairs.len() >= blocks * shape.pairs
+            && self.d.len() >= blocks * shape.floats
+            && self.m.len() >= blocks * shape.floats
+    }
+
     /// Block `i` of a class.
+    ///
+    /// # Safety
+    /// The tile holds more than `i` blocks.
     #[inline(always)]
-    pub(crate) fn part<C: Class>(&self, i: usize) -> TilePart<'_> {
-        TilePart::of::<C>([&self.codes, &self.scales, &self.pairs, &self.d, &self.m], i)
+    pub(crate) unsafe fn part<C: Class>(&self, i: usize) -> TilePart<'_> {
+        let shape = C::SHAPE;
+        debug_assert!(self.holds(shape, i + 1));
+        // SAFETY: the caller's promise.
+        unsafe {
+            TilePart {
+                codes: self.codes.get_unchecked(i * shape.codes..(i + 1) * shape.codes),
+                scales: self.scales.get_unchecked(i * shape.scales..(i + 1) * shape.scales),
+                pairs: self.pairs.get_unchecked(i * shape.pairs..(i + 1) * shape.pairs),
+                d: self.d.get_unchecked(i * shape.floats..(i + 1) * shape.floats),
+                m: self.m.get_unchecked(i * shape.floats..(i + 1) * shape.floats),
+            }
+        }
     }
 }
