@@ -100,7 +100,7 @@ fn measure(
             step as f64 * scale / 1e9
         })
     };
-    let granule = kernel.row_granule();
+    let granule = kernel.row_granule(PREFILL);
     let tall = DECODE_BYTES / row_bytes / granule * granule;
     let decode = |m: usize| run(m, tall, 16 * granule, row_bytes as f64);
     let cached = {

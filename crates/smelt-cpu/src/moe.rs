@@ -6,8 +6,8 @@
 
 use crate::elementwise::{Add, Gated};
 use crate::isa::Isa;
-use crate::matmul::{Kernel, QuantizedActs, Scratch, Tokens, matmul_rows};
-use crate::memory::{Buffer, Slots, View};
+use crate::matmul::{FEW, Kernel, QuantizedActs, Scratch, Tokens, matmul_rows, prefetch_few};
+use crate::memory::{Buffer, Plain, Slots, View};
 use crate::plan::{KINDS, kind_index};
 use crate::pool::Pool;
 use crate::products::chunk_rows;
@@ -22,6 +22,8 @@ struct Choice {
     weight: f32,
 }
 
+impl Plain for Choice {}
+
 /// The slots of an expert that has any.
 #[derive(Debug, Clone)]
 struct Group {
@@ -32,8 +34,8 @@ struct Group {
 /// What mixtures of experts work in, made for the largest step.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// `[rows]`, of `n_used` choices each, best first.
-    choices: Vec<Choice>,
+    /// `[rows, n_used]`, best first.
+    choices: Buffer<Choice>,
     /// The row of each slot.
     rows: Vec<u32>,
     /// The slot of each choice.
@@ -49,18 +51,20 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(program: &Program) -> Result<Self, Error> {
-        let (mut ffn, mut hidden) = (Some(0), Some(0));
+        let (mut all_slots, mut ffn, mut hidden) = (Some(0), Some(0), Some(0));
         for op in &program.ops {
             if let Op::Moe(x) = op {
                 let slots = program.limits.rows.checked_mul(x.n_used);
                 let size = |weight: Weight| slots?.checked_mul(program.weights[weight.index()].n_out);
-                ffn = ffn.zip(size(x.experts.gate)).map(|(a, b): (usize, usize)| a.max(b));
-                hidden = hidden.zip(size(x.experts.down)).map(|(a, b): (usize, usize)| a.max(b));
+                let larger = |a: Option<usize>, b: Option<usize>| a.zip(b).map(|(a, b)| a.max(b));
+                all_slots = larger(all_slots, slots);
+                ffn = larger(ffn, size(x.experts.gate));
+                hidden = larger(hidden, size(x.experts.down));
             }
         }
         let buffer = |len| Buffer::new("a mixture of experts", len);
         Ok(Self {
-            choices: Vec::new(),
+            choices: Buffer::new("a mixture of experts", all_slots)?,
             rows: Vec::new(),
             slots: Vec::new(),
             groups: Vec::new(),
@@ -72,16 +76,18 @@ impl Memory {
     }
 
     /// Chooses every row's experts, and sorts the slots.
-    fn route(&mut self, x: &Moe, router: View, rows: usize) {
-        self.choices.clear();
-        self.choices.resize(rows * x.n_used, Choice::default());
-        for (row, choices) in self.choices.chunks_exact_mut(x.n_used).enumerate() {
-            // SAFETY: the router's logits were written by a stage before.
-            choose(unsafe { router.row(row) }, x, choices);
-        }
+    fn route(&mut self, x: &Moe, router: View, rows: usize, pool: &Pool) {
+        let choices = self.choices.share();
+        each_in_groups(pool, rows, |row| {
+            // SAFETY: the row's choices are written by this call alone; the router's logits were by a stage before.
+            let (choices, logits) =
+                unsafe { (choices.slice_mut(row * x.n_used..(row + 1) * x.n_used), router.row(row)) };
+            choose(logits, x, choices);
+        });
+        let choices = &self.choices.as_slice()[..rows * x.n_used];
         self.groups.clear();
         self.groups.extend((0..router.width).map(|expert| Group { expert, slots: 0..0 }));
-        for choice in &self.choices {
+        for choice in choices {
             self.groups[choice.expert as usize].slots.end += 1;
         }
         let mut next = 0;
@@ -90,9 +96,9 @@ impl Memory {
             group.slots = next..next;
             next += len;
         }
-        self.rows.resize(self.choices.len(), 0);
-        self.slots.resize(self.choices.len(), 0);
-        for (i, choice) in self.choices.iter().enumerate() {
+        self.rows.resize(choices.len(), 0);
+        self.slots.resize(choices.len(), 0);
+        for (i, choice) in choices.iter().enumerate() {
             let slot = &mut self.groups[choice.expert as usize].slots.end;
             self.rows[*slot] = (i / x.n_used) as u32;
             self.slots[i] = *slot as u32;
@@ -100,6 +106,14 @@ impl Memory {
         }
         self.groups.retain(|group| !group.slots.is_empty());
     }
+}
+
+/// Runs `f` for every one of `n` rows or slots, a few of them to a chunk.
+fn each_in_groups(pool: &Pool, n: usize, f: impl Fn(usize) + Sync) {
+    const GROUP: usize = 4;
+    pool.chunks(n.div_ceil(GROUP), |_, group| {
+        (group * GROUP..((group + 1) * GROUP).min(n)).for_each(&f);
+    });
 }
 
 /// The best experts of a row, best first; of equal logits the lower index wins. NaN counts as the greatest, so that it
@@ -141,7 +155,7 @@ pub(crate) struct Context<'a> {
 
 /// Runs one mixture of experts over `rows` rows.
 pub(crate) fn run(x: &Moe, rows: usize, memory: &mut Memory, pool: &Pool, context: &Context<'_>) {
-    memory.route(x, context.views[x.router.index()], rows);
+    memory.route(x, context.views[x.router.index()], rows, pool);
     let [gate, up, down] = [x.experts.gate, x.experts.up, x.experts.down].map(|w| context.expert_weight(w));
     let Memory {
         choices,
@@ -153,14 +167,15 @@ pub(crate) fn run(x: &Moe, rows: usize, memory: &mut Memory, pool: &Pool, contex
         up: up_out,
         down: down_out,
     } = memory;
+    let choices = &choices.as_slice()[..rows * x.n_used];
     let gate_out = View::new(gate_out, gate.n_out);
     let up_out = View::new(up_out, up.n_out);
     let down_out = View::new(down_out, down.n_out);
 
-    experts(pool, groups, &gate, |worker, group, columns| {
+    let inputs = [&gate, &up].map(|weight| (weight, &context.acts[kind_index(weight.kernel.activation())]));
+    experts(pool, groups, &[&gate, &up], |worker, group, columns| {
         let tokens = Tokens::List(&rows_of_slots[group.slots.clone()]);
-        for (weight, out) in [(&gate, gate_out), (&up, up_out)] {
-            let acts = &context.acts[kind_index(weight.kernel.activation())];
+        for ((weight, acts), out) in inputs.iter().zip([gate_out, up_out]) {
             // SAFETY: the columns of the group's slots are this chunk's, and the worker is the pool's.
             unsafe { context.multiply(weight, (group, columns.clone()), (acts, tokens), out, worker) };
         }
@@ -174,9 +189,11 @@ pub(crate) fn run(x: &Moe, rows: usize, memory: &mut Memory, pool: &Pool, contex
 
     let writer = acts.reshape(down.kernel.activation(), choices.len(), gate.n_out);
     // SAFETY: each slot is quantised by one thread, and its values were written in the region before.
-    pool.chunks(choices.len(), |_, slot| unsafe { writer.write(slot, gate_out.row(slot), context.isa) });
+    each_in_groups(pool, choices.len(), |slot| unsafe {
+        writer.write(slot, gate_out.row(slot), context.isa);
+    });
 
-    experts(pool, groups, &down, |worker, group, columns| {
+    experts(pool, groups, &[&down], |worker, group, columns| {
         let tokens = Tokens::from(group.slots.clone());
         // SAFETY: as for the first region.
         unsafe { context.multiply(&down, (group, columns), (acts, tokens), down_out, worker) };
@@ -248,18 +265,31 @@ impl Context<'_> {
     }
 }
 
-/// Runs `f(worker, group, columns)` for pieces of every group's output of `weight`.
+/// Runs `f(worker, group, columns)` for pieces of every group's output of `weights`, which have one shape.
 fn experts(
     pool: &Pool,
     groups: &[Group],
-    weight: &ExpertWeight<'_>,
+    weights: &[&ExpertWeight<'_>],
     f: impl Fn(usize, &Group, Range<usize>) + Sync,
 ) {
-    let (n_out, granule) = (weight.n_out, weight.kernel.row_granule());
-    let step = chunk_rows(groups.len() * n_out, granule, pool.threads()).min(n_out);
+    let most = groups.iter().map(|group| group.slots.len()).max().unwrap_or(0);
+    let (n_out, granule) = (weights[0].n_out, weights[0].kernel.row_granule(most));
+    let step = chunk_rows(groups.len() * n_out, most, granule, pool.threads()).min(n_out);
     let pieces = n_out.div_ceil(step);
-    pool.chunks(groups.len() * pieces, |worker, chunk| {
+    let run = |worker, chunk| {
         let first = chunk % pieces * step;
         f(worker, &groups[chunk / pieces], first..(first + step).min(n_out));
+    };
+    if most > FEW {
+        return pool.chunks(groups.len() * pieces, run);
+    }
+    pool.runs(groups.len() * pieces, 0, |worker, chunk, continues| {
+        if !continues || chunk % pieces == 0 {
+            for weight in weights {
+                let bytes = weight.of(groups[chunk / pieces].expert);
+                prefetch_few(bytes, bytes.len() / n_out, chunk % pieces * step);
+            }
+        }
+        run(worker, chunk);
     });
 }

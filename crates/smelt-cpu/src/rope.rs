@@ -1,5 +1,6 @@
 //! Sines and cosines of rotations, for every position in use.
 
+use crate::wide::{Wide, WideOp};
 use smelt_backend::{Program, RopeStyle};
 
 /// The rotations of one table at one magnitude.
@@ -65,19 +66,53 @@ impl RopeTables {
     }
 }
 
-/// Rotates one head in place.
-pub(crate) fn rotate(head: &mut [f32], style: RopeStyle, cos: &[f32], sin: &[f32]) {
-    match style {
-        RopeStyle::Interleaved => {
-            for (pair, (c, s)) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos.iter().zip(sin)) {
-                *pair = [pair[0] * c - pair[1] * s, pair[0] * s + pair[1] * c];
+/// Rotates heads in place.
+pub(crate) struct Rotate<'a> {
+    pub(crate) heads: &'a mut [f32],
+    pub(crate) head_dim: usize,
+    pub(crate) style: RopeStyle,
+    /// Of each pair of a head, of which the first are rotated.
+    pub(crate) cos: &'a [f32],
+    pub(crate) sin: &'a [f32],
+}
+
+impl WideOp for Rotate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Wide>(self, w: W) {
+        let Self { heads, head_dim, style, cos, sin } = self;
+        for head in heads.chunks_exact_mut(head_dim) {
+            match style {
+                RopeStyle::Interleaved => {
+                    for (pair, (c, s)) in head.as_chunks_mut::<2>().0.iter_mut().zip(cos.iter().zip(sin)) {
+                        *pair = [pair[0] * c - pair[1] * s, pair[0] * s + pair[1] * c];
+                    }
+                }
+                RopeStyle::Halves => halves(w, head, cos, sin),
             }
         }
-        RopeStyle::Halves => {
-            let (first, rest) = head.split_at_mut(cos.len());
-            for ((a, b), (c, s)) in first.iter_mut().zip(rest).zip(cos.iter().zip(sin)) {
-                (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
-            }
-        }
+    }
+}
+
+/// Rotates the pairs of a head whose first values come first, then the second ones.
+#[inline(always)]
+fn halves<W: Wide>(w: W, head: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let rotate = |a, b, c, s| (w.sub(w.mul(a, c), w.mul(b, s)), w.add(w.mul(a, s), w.mul(b, c)));
+    let (first, second) = head[..2 * cos.len()].split_at_mut(cos.len());
+    let (a, a_rest) = first.as_chunks_mut::<16>();
+    let (b, b_rest) = second.as_chunks_mut::<16>();
+    let (c, c_rest) = cos.as_chunks::<16>();
+    let (s, s_rest) = sin.as_chunks::<16>();
+    for ((a, b), (c, s)) in a.iter_mut().zip(b).zip(c.iter().zip(s)) {
+        let (x, y) = rotate(w.load(a), w.load(b), w.load(c), w.load(s));
+        w.store(x, a);
+        w.store(y, b);
+    }
+    if !c_rest.is_empty() {
+        let (x, y) =
+            rotate(w.load_part(a_rest), w.load_part(b_rest), w.load_part(c_rest), w.load_part(s_rest));
+        w.store_part(x, a_rest);
+        w.store_part(y, b_rest);
     }
 }

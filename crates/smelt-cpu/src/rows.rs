@@ -7,7 +7,7 @@ use crate::matmul::ActsWriter;
 use crate::memory::View;
 use crate::plan::{KINDS, RowOp, RowStage, kind_index};
 use crate::pool::Pool;
-use crate::rope::{RopeTables, rotate};
+use crate::rope::{RopeTables, Rotate};
 use crate::wide::Vectors;
 use smelt_backend::{Activation, Buffer, Op, PAGE_TOKENS, Program, Rope, StepInputs, WeightBytes};
 use std::ops::Range;
@@ -143,7 +143,7 @@ impl Context<'_> {
     fn rope(&self, x: &Rope, values: &mut [f32], row: usize) {
         let position = self.inputs.positions[row] as usize;
         let (cos, sin) = self.ropes.row(x.table.index(), x.magnitude, position);
-        values.chunks_exact_mut(x.head_dim).for_each(|head| rotate(head, x.style, cos, sin));
+        self.vectors.run(Rotate { heads: values, head_dim: x.head_dim, style: x.style, cos, sin });
     }
 }
 

@@ -1,6 +1,6 @@
 //! Quantised activations in the layout that the micro-kernels read.
 
-use crate::isa::{Isa, Line, Op, Simd};
+use crate::isa::{Isa, Line, Op, Simd, prefetch};
 use core::marker::PhantomData;
 use core::ops::Range;
 use smelt_quant::activation::block_scale;
@@ -195,6 +195,15 @@ impl QuantizedActs {
         }
     }
 
+    /// Asks the cache for the first row's values.
+    pub(crate) fn prefetch(&self) {
+        let (start, bytes) = match self.kind {
+            Activation::F32 => (self.floats.as_ptr().cast::<u8>(), self.k * size_of::<f32>()),
+            Activation::Q8x32 | Activation::Q8x256 => (self.codes.as_ptr().cast(), self.k),
+        };
+        (0..bytes).step_by(64).for_each(|offset| prefetch(start.wrapping_add(offset)));
+    }
+
     /// Row `t` as the scalar dot products take it.
     pub(crate) fn oracle_row(&self, t: usize) -> Row<'_> {
         if self.kind == Activation::F32 {
@@ -275,8 +284,7 @@ impl ActsWriter<'_> {
                 part(self.sums16, t * k / 16, k / 16),
             )
         };
-        isa.run(QuantizeRow { x, block, codes, scales });
-        sum_groups::<16>(codes, sums16);
+        isa.run(QuantizeRow { x, block, codes, scales, sums16 });
         for (sum, halves) in sums32.iter_mut().zip(sums16.as_chunks::<2>().0) {
             *sum = halves[0] + halves[1];
         }
@@ -290,18 +298,14 @@ impl ActsWriter<'_> {
     }
 }
 
-fn sum_groups<const N: usize>(codes: &[i8], sums: &mut [i16]) {
-    for (sum, group) in sums.iter_mut().zip(codes.as_chunks::<N>().0) {
-        *sum = group.iter().map(|&c| i16::from(c)).sum();
-    }
-}
-
-/// Codes and scales of one row: the vector form of `smelt_quant::activation::quantize_row`.
+/// Codes, scales and sums of one row: the vector form of `smelt_quant::activation::quantize_row`.
 struct QuantizeRow<'a> {
     x: &'a [f32],
     block: usize,
     codes: &'a mut [i8],
     scales: &'a mut [f32],
+    /// Of sixteen codes each.
+    sums16: &'a mut [i16],
 }
 
 impl Op for QuantizeRow<'_> {
@@ -340,6 +344,13 @@ impl Op for QuantizeRow<'_> {
                     out[lane] = line.0[lane] as i8;
                 }
             }
+        }
+        for i in 0..self.sums16.len() {
+            let mut sum = 0;
+            for j in 0..16 {
+                sum += i16::from(self.codes[16 * i + j]);
+            }
+            self.sums16[i] = sum;
         }
     }
 }

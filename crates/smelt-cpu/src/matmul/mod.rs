@@ -23,11 +23,12 @@ mod unpack;
 
 pub use acts::{ActsWriter, QuantizedActs, Tokens};
 
-use crate::isa::{Isa, Line};
+use crate::isa::{Isa, Line, prefetch};
 use class::Class;
 use core::marker::PhantomData;
 use core::ops::Range;
-use few::{FEW, Few};
+pub(crate) use few::FEW;
+use few::Few;
 use float::FloatKind;
 use micro::Micro;
 use smelt_quant::{Activation, Format};
@@ -193,10 +194,10 @@ impl Kernel {
         !matches!(self.path, Path::Oracle)
     }
 
-    /// Output rows that threads should split by: other splits give the same bits, more slowly.
+    /// Output rows that threads should split by for so many tokens: other splits give the same bits, more slowly.
     #[must_use]
-    pub fn row_granule(&self) -> usize {
-        PANEL * self.isa.panels()
+    pub fn row_granule(&self, tokens: usize) -> usize {
+        if tokens <= FEW { PANEL } else { PANEL * self.isa.panels() }
     }
 }
 
@@ -247,6 +248,20 @@ pub unsafe fn matmul_rows(
                 float::matmul(kernel.isa, kind, &weights[..rows.end * row_bytes], rows, acts, tokens, out)
             }
             Path::Oracle => Job { kernel, weights, row_bytes, acts, tokens, out }.row_by_row(rows),
+        }
+    }
+}
+
+/// Asks the cache for what [`matmul_rows`] reads first with few tokens, of rows `first..` of weights with `row_bytes` bytes
+/// a row. The loop itself looks only a few blocks ahead, and would wait for memory again and again until its
+/// prefetching of the next panel is in its stride.
+pub(crate) fn prefetch_few(weights: &[u8], row_bytes: usize, first: usize) {
+    /// Lines of each row. By the time they are used up, more are on their way.
+    const LINES: usize = 6;
+    let start = weights.as_ptr().wrapping_add(first * row_bytes);
+    for line in 0..LINES.min(row_bytes.div_ceil(64)) {
+        for row in 0..PANEL {
+            prefetch(start.wrapping_add(row * row_bytes + line * 64));
         }
     }
 }

@@ -1,14 +1,13 @@
 //! A persistent thread pool for regions of a few microseconds.
 //!
 //! Waiting threads spin briefly, so that the next region of a step starts within a microsecond, and then park, so that
-//! an idle engine uses no CPU. The caller takes part as worker 0. Work is handed out as chunks through one counter, so
-//! a slow or busy core takes fewer of them; which worker computes a chunk never changes what it computes.
+//! an idle engine uses no CPU. The caller takes part as worker 0. Work is handed out as chunks through counters, so a
+//! slow or busy core takes fewer of them; which worker computes a chunk never changes what it computes.
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -18,22 +17,38 @@ const SPIN: Duration = Duration::from_micros(50);
 /// The same where threads share a core: whoever spins keeps the other from working.
 const SPIN_OVERSUBSCRIBED: Duration = Duration::from_micros(2);
 
-/// Keeps what different threads write on different cache lines (two, as CPUs fetch lines in pairs).
+/// The region that runs: a closure whose borrow [`Pool::run`] upholds by not returning before all workers are done.
+type Job = *const (dyn Fn(usize) + Sync);
+
+/// What one thread looks at to begin a region, on lines of its own (two, as CPUs fetch them in pairs): a line takes
+/// 60 to 200 ns from core to core, so each thread waits for one, not for one each of a job, a counter and a signal.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Desk {
+    /// Counts regions; a change tells the worker that `job` is new.
+    generation: AtomicU64,
+    job: UnsafeCell<Option<Job>>,
+    /// The next chunk of this thread's run.
+    next_chunk: AtomicUsize,
+    parked: AtomicBool,
+}
+
+// SAFETY: `job` is the only field that isn't already `Sync` and `Send`. The caller writes it while `remaining` is 0, when
+// the worker doesn't look at it, and publishes it by `generation`; the closure that it points to is `Sync`.
+unsafe impl Sync for Desk {}
+// SAFETY: as above.
+unsafe impl Send for Desk {}
+
+/// A value on lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// The region that runs: a closure whose borrow [`Pool::run`] upholds by not returning before all workers are done.
-type Job = *const (dyn Fn(usize) + Sync);
-
 struct Shared {
-    /// Counts regions; a change tells workers that `job` is new.
-    generation: Padded<AtomicU64>,
+    /// One per thread; the caller's has only a counter.
+    desks: Vec<Desk>,
     /// Workers that haven't finished the region.
     remaining: Padded<AtomicUsize>,
-    next_chunk: Padded<AtomicUsize>,
-    job: UnsafeCell<Option<Job>>,
-    parked: Vec<Padded<AtomicBool>>,
     caller_parked: AtomicBool,
     caller: Mutex<Option<Thread>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -41,17 +56,12 @@ struct Shared {
     spin: Duration,
 }
 
-// SAFETY: `job` is the only field that isn't already `Sync` and `Send`. The caller writes it while `remaining` is 0,
-// when no worker looks at it, and publishes it by `generation`; the closure that it points to is `Sync`.
-unsafe impl Sync for Shared {}
-// SAFETY: as above.
-unsafe impl Send for Shared {}
-
 /// The pool. It isn't `Sync`, and a region's closure is, so no region can start another one.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    not_sync: PhantomData<Cell<()>>,
+    /// Regions so far.
+    generation: Cell<u64>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -64,18 +74,15 @@ impl Pool {
     /// A pool of `threads` threads, the caller's included.
     pub(crate) fn new(threads: usize, oversubscribed: bool) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            generation: Padded::default(),
+            desks: (0..threads).map(|_| Desk::default()).collect(),
             remaining: Padded::default(),
-            next_chunk: Padded::default(),
-            job: UnsafeCell::new(None),
-            parked: (1..threads).map(|_| Padded::default()).collect(),
             caller_parked: AtomicBool::new(false),
             caller: Mutex::new(None),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
             spin: if oversubscribed { SPIN_OVERSUBSCRIBED } else { SPIN },
         });
-        let mut pool = Self { shared, workers: Vec::new(), not_sync: PhantomData };
+        let mut pool = Self { shared, workers: Vec::new(), generation: Cell::new(0) };
         for worker in 1..threads {
             let shared = pool.shared.clone();
             let builder = std::thread::Builder::new().name(format!("smelt-cpu-{worker}"));
@@ -89,25 +96,52 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `f(chunk)` for each chunk, on any worker, and waits. `f` also learns the worker (below [`Pool::threads`]),
-    /// of which no two run at once under one index.
+    /// Runs `f(worker, chunk)` for each chunk and waits. Chunks begin in their order, each on whichever worker is free:
+    /// for few large ones, of which the largest come first. Of the workers (below [`Pool::threads`]) no two run at once
+    /// under one index.
     ///
     /// # Panics
     /// If `f` panicked on any thread, with that panic, after every thread has stopped.
     pub(crate) fn chunks(&self, chunks: usize, f: impl Fn(usize, usize) + Sync) {
+        self.share(chunks, (1, 0), |worker, chunk, _| f(worker, chunk));
+    }
+
+    /// As [`Pool::chunks`], for many small chunks that lie side by side in memory. Every worker has a run of neighbours,
+    /// the same one whenever a region has as many chunks, so memory is read in order, by the thread that read it
+    /// before, and threads don't meet at a counter. A worker whose run is used up takes chunks of others' runs, but not
+    /// their last `leave`, which the owner, in its stride, has sooner. `f` also learns whether it has just computed
+    /// the chunk before.
+    ///
+    /// # Panics
+    /// As [`Pool::chunks`].
+    pub(crate) fn runs(&self, chunks: usize, leave: usize, f: impl Fn(usize, usize, bool) + Sync) {
+        self.share(chunks, (self.threads(), leave), f);
+    }
+
+    /// Cuts the chunks into `runs` runs, at most one per thread, and computes them all.
+    fn share(&self, chunks: usize, (runs, leave): (usize, usize), f: impl Fn(usize, usize, bool) + Sync) {
         if chunks <= 1 || self.workers.is_empty() {
-            (0..chunks).for_each(|chunk| f(0, chunk));
+            (0..chunks).for_each(|chunk| f(0, chunk, chunk > 0));
             return;
         }
-        let next = &self.shared.next_chunk.0;
-        next.store(0, Relaxed);
+        let desks = &self.shared.desks[..runs];
+        let start = |run: usize| chunks * run / runs;
+        for (run, desk) in desks.iter().enumerate() {
+            desk.next_chunk.store(start(run), Relaxed);
+        }
         self.run(&|worker| {
-            loop {
-                let chunk = next.fetch_add(1, Relaxed);
-                if chunk >= chunks {
-                    return;
+            let mut expected = usize::MAX;
+            for run in (0..runs).map(|i| (worker + i) % runs) {
+                let (next, end) = (&desks[run].next_chunk, start(run + 1));
+                let left = if run == worker { 0 } else { leave };
+                // Looking first leaves the counter's line with its owner, if there is nothing to take.
+                while next.load(Relaxed) + left < end {
+                    let chunk = next.fetch_add(1, Relaxed);
+                    if chunk < end {
+                        f(worker, chunk, chunk == expected);
+                        expected = chunk + 1;
+                    }
                 }
-                f(worker, chunk);
             }
         });
     }
@@ -119,18 +153,13 @@ impl Pool {
         // `finish` below waits for that before this function returns, by unwinding too.
         let job =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f) };
-        // SAFETY: `remaining` is 0 here (the last region is over, and regions don't nest: see `Pool`), so no worker
-        // reads `job` until `generation` changes.
-        unsafe { *shared.job.get() = Some(job) };
         shared.remaining.0.store(self.workers.len(), Relaxed);
-        // Sequentially consistent, as is the worker's side: either it sees the new generation before it parks, or we
-        // see that it parked.
-        shared.generation.0.fetch_add(1, SeqCst);
-        for (parked, worker) in shared.parked.iter().zip(&self.workers) {
-            if parked.0.load(SeqCst) {
-                worker.thread().unpark();
-            }
+        for desk in &shared.desks[1..] {
+            // SAFETY: `remaining` was 0 before (the last region is over, and regions don't nest: see `Pool`), so the
+            // worker doesn't read `job` until `generation` changes.
+            unsafe { *desk.job.get() = Some(job) };
         }
+        self.begin();
         let own = catch_unwind(AssertUnwindSafe(|| f(0)));
         self.finish();
         let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -139,6 +168,22 @@ impl Pool {
         }
         if let Some(panic) = theirs {
             resume_unwind(panic);
+        }
+    }
+
+    /// Tells every worker that a region begins.
+    fn begin(&self) {
+        self.generation.update(|generation| generation + 1);
+        for desk in &self.shared.desks[1..] {
+            desk.generation.store(self.generation.get(), Release);
+        }
+        // Between the store of a generation and the look at `parked`; the worker has one between the other two, so
+        // either it sees the generation or it is seen parked.
+        fence(SeqCst);
+        for (desk, worker) in self.shared.desks[1..].iter().zip(&self.workers) {
+            if desk.parked.load(Relaxed) {
+                worker.thread().unpark();
+            }
         }
     }
 
@@ -160,10 +205,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, SeqCst);
-        self.shared.generation.0.fetch_add(1, SeqCst);
+        self.shared.stop.store(true, Relaxed);
+        self.begin();
         for worker in self.workers.drain(..) {
-            worker.thread().unpark();
             // A worker catches its jobs' panics, so there is nothing to learn from its end.
             let _ = worker.join();
         }
@@ -172,23 +216,24 @@ impl Drop for Pool {
 
 /// A worker's life.
 fn work(shared: &Shared, worker: usize) {
+    let desk = &shared.desks[worker];
     let mut seen = 0;
     loop {
-        let generation = &shared.generation.0;
-        if !spin_until(shared.spin, || generation.load(Acquire) != seen) {
-            let parked = &shared.parked[worker - 1].0;
-            parked.store(true, SeqCst);
-            while generation.load(SeqCst) == seen {
+        let new = || desk.generation.load(Acquire) != seen;
+        if !spin_until(shared.spin, new) {
+            desk.parked.store(true, Relaxed);
+            fence(SeqCst);
+            while !new() {
                 std::thread::park();
             }
-            parked.store(false, Relaxed);
+            desk.parked.store(false, Relaxed);
         }
-        seen = generation.load(Acquire);
-        if shared.stop.load(SeqCst) {
+        seen += 1;
+        if shared.stop.load(Relaxed) {
             return;
         }
         // SAFETY: the caller wrote `job` before it changed `generation` and waits for `remaining`.
-        let job = unsafe { (*shared.job.get()).map(|job| &*job) };
+        let job = unsafe { (*desk.job.get()).map(|job| &*job) };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.map(|job| job(worker)))) {
             shared.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
@@ -199,10 +244,11 @@ fn work(shared: &Shared, worker: usize) {
     }
 }
 
-/// Spins until `done` or until `limit` has passed; whether it is done.
+/// Spins until `done` or until about `limit` has passed; whether it is done.
 fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
+    /// Checks between two looks at the clock, which takes as long as a few of them.
     const CHECKS: usize = 32;
-    let start = Instant::now();
+    let mut start = None;
     loop {
         for _ in 0..CHECKS {
             if done() {
@@ -210,7 +256,7 @@ fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
-        if start.elapsed() >= limit {
+        if start.get_or_insert_with(Instant::now).elapsed() >= limit {
             return false;
         }
     }

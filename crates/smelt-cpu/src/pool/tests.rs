@@ -7,13 +7,45 @@ fn every_chunk_runs_once() {
         let pool = Pool::new(threads, true).unwrap();
         for chunks in [0, 1, 2, 5, 64, 1000] {
             let counts: Vec<AtomicU32> = (0..chunks).map(|_| AtomicU32::new(0)).collect();
-            pool.chunks(chunks, |worker, chunk| {
+            let count = |worker: usize, chunk: usize| {
                 assert!(worker < threads);
                 counts[chunk].fetch_add(1, Relaxed);
-            });
-            assert!(counts.iter().all(|c| c.load(Relaxed) == 1), "{threads} threads, {chunks} chunks");
+            };
+            pool.chunks(chunks, count);
+            pool.runs(chunks, 0, |worker, chunk, _| count(worker, chunk));
+            pool.runs(chunks, 7, |worker, chunk, _| count(worker, chunk));
+            assert!(counts.iter().all(|c| c.load(Relaxed) == 3), "{threads} threads, {chunks} chunks");
         }
     }
+}
+
+#[test]
+fn a_worker_begins_with_its_own_run_and_helps_others() {
+    let pool = Pool::new(2, true).unwrap();
+    let order = [const { Mutex::new(Vec::new()) }; 2];
+    let done = AtomicUsize::new(0);
+    let wait_until = |n| {
+        while done.load(SeqCst) < n {
+            std::thread::yield_now();
+        }
+    };
+    pool.runs(100, 3, |worker, chunk, continues| {
+        order[worker].lock().unwrap().push((chunk, continues));
+        match (worker, chunk) {
+            // The caller waits for the other thread, which is then held up until the caller has nothing left to take.
+            (0, 0) => wait_until(1),
+            (1, 50) => {
+                done.fetch_add(1, SeqCst);
+                wait_until(97);
+            }
+            _ => {}
+        }
+        done.fetch_add(1, SeqCst);
+    });
+    let [caller, other] = order.map(|order| order.into_inner().unwrap());
+    assert_eq!(other, [(50, false), (97, false), (98, true), (99, true)]);
+    let expected: Vec<_> = (0..50).chain(51..97).map(|chunk| (chunk, chunk != 0 && chunk != 51)).collect();
+    assert_eq!(caller, expected);
 }
 
 #[test]
