@@ -89,9 +89,8 @@ def openai_chat_parameters():
 
 
 def openai_errors():
-    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-    error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**FIXED, tools=[tool]), "tools")
-    assert error.code == "unsupported_parameter" and error.param == "tools"
+    error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**FIXED, store=True), "store")
+    assert error.code == "unsupported_parameter" and error.param == "store"
     error = raises(openai.NotFoundError, lambda: gpt.chat.completions.create(**dict(FIXED, model="gpt-4")))
     assert error.code == "model_not_found"
     long = [{"role": "user", "content": "word " * 100_000}]
@@ -146,8 +145,8 @@ def anthropic_messages():
 
 def anthropic_errors():
     fixed = {"model": MODEL, "max_tokens": 4, "messages": ASK}
-    tool = {"name": "f", "input_schema": {"type": "object"}}
-    error = raises(anthropic.BadRequestError, lambda: claude.messages.create(**fixed, tools=[tool]), "tools")
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    error = raises(anthropic.BadRequestError, lambda: claude.messages.create(**fixed, tools=[search]), "tools[0].type")
     assert error.body["error"]["type"] == "invalid_request_error"
     assert error.request_id == error.body["request_id"]
     raises(anthropic.NotFoundError, lambda: claude.messages.create(**dict(fixed, model="claude")))

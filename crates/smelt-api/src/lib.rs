@@ -13,9 +13,13 @@ pub mod message;
 pub mod ollama;
 pub mod openai;
 pub mod params;
+pub mod reasoning;
 pub mod sampling;
 pub mod tokens;
+pub mod tools;
 
 pub use error::{ApiError, Code, Dialect};
-pub use message::{ChatMessage, Role};
+pub use message::{ChatMessage, Role, ToolCall};
+pub use reasoning::{Effort, Reasoning};
 pub use sampling::{Limits, Sampling};
+pub use tools::{Tool, ToolChoice, Tools};

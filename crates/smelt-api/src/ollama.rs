@@ -6,13 +6,14 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::message::{ChatMessage, Role};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
+use crate::reasoning::Reasoning;
 use crate::sampling::{COMMON, Limits, Sampling};
+use crate::tools::Tools;
 
 use Kind::{Any, Bool, Integer, List, Object, Text};
 use Support::{Harmless, Only, Required, Yes};
 
 const U31: i64 = i32::MAX as i64;
-const NO_TOOLS: &str = "tool calls are not implemented yet";
 
 static BOTH: &[Param] = &[
     param("model", Text, Required, "the model's name; `:latest` may follow"),
@@ -24,7 +25,7 @@ static BOTH: &[Param] = &[
         Only(&["\"\""]),
         "structured output is not implemented yet; ask for JSON in the prompt",
     ),
-    param("think", Any, Only(&["false"]), "reasoning stays in the answer's text"),
+    param("think", Any, Yes, "whether to think, or how much: low, medium, high"),
     param("keep_alive", Any, Harmless, "models stay loaded"),
     param("logprobs", Any, Only(&["false"]), "use /v1/chat/completions"),
     param("top_logprobs", Any, Only(&["0"]), "use /v1/chat/completions"),
@@ -34,7 +35,7 @@ static BOTH: &[Param] = &[
 
 static CHAT: &[Param] = &[
     param("messages", List, Yes, "the conversation; without messages, the model is only loaded"),
-    param("tools", Any, Only(&["[]"]), NO_TOOLS),
+    param("tools", List, Yes, "functions that the model may call"),
 ];
 
 static GENERATE: &[Param] = &[
@@ -86,6 +87,8 @@ pub struct Common {
     pub model: String,
     /// Send it piece by piece.
     pub stream: bool,
+    /// What it is to think.
+    pub reasoning: Reasoning,
     /// How tokens are chosen.
     pub sampling: Sampling,
     /// Where the answer ends.
@@ -104,6 +107,7 @@ impl Common {
         Ok(Self {
             model: fields.text("model").unwrap_or_default(),
             stream: fields.bool("stream").unwrap_or(true),
+            reasoning: Reasoning::read_ollama(fields)?,
             sampling: Sampling::read(&mut options)?,
             limits: Limits::read(&mut options, &["num_predict"], "stop")?,
             num_ctx: options.count("num_ctx"),
@@ -119,6 +123,8 @@ pub struct ChatRequest {
     pub common: Common,
     /// The conversation; empty to load the model.
     pub messages: Vec<ChatMessage>,
+    /// What the model may call.
+    pub tools: Tools,
 }
 
 impl ChatRequest {
@@ -128,12 +134,12 @@ impl ChatRequest {
     /// What a client can do wrong.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body, CHAT_PARAMS)?;
-        let roles = [Role::System, Role::User, Role::Assistant];
+        let roles = [Role::System, Role::User, Role::Assistant, Role::Tool];
         let messages = match fields.list("messages") {
             Some(messages) if !messages.is_empty() => ChatMessage::read_all(messages, "messages", &roles)?,
             _ => Vec::new(),
         };
-        Ok(Self { common: Common::read(&mut fields)?, messages })
+        Ok(Self { tools: Tools::read(&mut fields)?, common: Common::read(&mut fields)?, messages })
     }
 }
 
@@ -192,6 +198,9 @@ pub struct Answer {
     /// Of a generation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
+    /// What the model thought, of a generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
     /// Whether it is the last piece.
     pub done: bool,
     /// How it went, in the last piece.
@@ -200,12 +209,38 @@ pub struct Answer {
 }
 
 /// What the model said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AnswerMessage {
     /// `assistant`.
     pub role: &'static str,
     /// The text.
     pub content: String,
+    /// What it thought before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// The tools that it calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Call>,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Call {
+    /// By which its result is known.
+    pub id: String,
+    /// What is called.
+    pub function: CalledFunction,
+}
+
+/// The function of a call.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CalledFunction {
+    /// Which of the answer's calls.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// Its arguments, an object.
+    pub arguments: Value,
 }
 
 /// How an answer went; durations in nanoseconds.

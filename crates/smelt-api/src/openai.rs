@@ -6,7 +6,9 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::message::{ChatMessage, Role};
 use crate::params::{Fields, Kind, Param, Params, Support, param, shown};
+use crate::reasoning::{self, Reasoning};
 use crate::sampling::{COMMON, EXTENSIONS, Limits, Sampling};
+use crate::tools::{self, Tools};
 
 use Kind::{Any, Bool, Integer, List, Object, Text};
 use Support::{Harmless, Only, Required, Yes};
@@ -18,7 +20,7 @@ pub const MOST_CHOICES: i64 = 128;
 pub const MOST_LOGPROBS: i64 = 20;
 /// Prompts of one request for completions.
 const MOST_PROMPTS: usize = 128;
-const NO_TOOLS: &str = "tool calls are not implemented yet";
+const OLD_FUNCTIONS: &str = "use tools";
 const NO_STRUCTURE: &str = "structured output is not implemented yet; ask for JSON in the prompt";
 
 /// What chat completions and completions have in common.
@@ -48,21 +50,11 @@ static CHAT: &[Param] = &[
     param("chat_template_kwargs", Object, Yes, "variables for the chat template, such as `enable_thinking`"),
     param("continue_final_message", Bool, Yes, "go on in the last message, which must be the assistant's"),
     param("add_generation_prompt", Any, Only(&["true"]), "use continue_final_message"),
-    param("tools", Any, Only(&["[]"]), NO_TOOLS),
-    param("tool_choice", Any, Only(&["\"none\"", "\"auto\""]), NO_TOOLS),
-    param("parallel_tool_calls", Any, Only(&["true", "false"]), NO_TOOLS),
-    param("functions", Any, Only(&["[]"]), NO_TOOLS),
-    param("function_call", Any, Only(&["\"none\"", "\"auto\""]), NO_TOOLS),
+    param("functions", Any, Only(&["[]"]), OLD_FUNCTIONS),
+    param("function_call", Any, Only(&["\"none\"", "\"auto\""]), OLD_FUNCTIONS),
     param("modalities", Any, Only(&["[\"text\"]"]), "models answer in text"),
     param("audio", Any, Only(&[]), "models answer in text"),
     param("prediction", Any, Only(&[]), "use a smaller max_tokens"),
-    param(
-        "reasoning_effort",
-        Any,
-        Only(&[]),
-        "use chat_template_kwargs if the model's template has a switch",
-    ),
-    param("reasoning_format", Any, Only(&["\"none\""]), "reasoning stays in the answer's text"),
     param("verbosity", Any, Only(&["\"medium\""]), "ask for it in the prompt"),
     param("web_search_options", Any, Only(&[]), "models have no web search"),
     param("echo", Any, Only(&["false"]), "use /v1/completions"),
@@ -90,7 +82,7 @@ static COMPLETION: &[Param] = &[
 ];
 
 /// The parameters of chat completions.
-pub static CHAT_PARAMS: &[Params] = &[BOTH, CHAT, COMMON, EXTENSIONS];
+pub static CHAT_PARAMS: &[Params] = &[BOTH, CHAT, tools::CHAT, reasoning::CHAT, COMMON, EXTENSIONS];
 /// The parameters of completions.
 pub static COMPLETION_PARAMS: &[Params] = &[BOTH, COMPLETION, COMMON, EXTENSIONS];
 
@@ -165,6 +157,10 @@ pub struct ChatRequest {
     pub common: Common,
     /// The conversation.
     pub messages: Vec<ChatMessage>,
+    /// What the model may call.
+    pub tools: Tools,
+    /// What it is to think.
+    pub reasoning: Reasoning,
     /// Alternatives per token; `None` for no logprobs.
     pub top_logprobs: Option<usize>,
     /// Variables for the template.
@@ -185,7 +181,7 @@ impl ChatRequest {
         if top.is_some_and(|n| n > 0) && !logprobs {
             return Err(ApiError::value("top_logprobs", "is only for requests with \"logprobs\": true"));
         }
-        let roles = [Role::System, Role::Developer, Role::User, Role::Assistant];
+        let roles = [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool];
         let messages = fields.list("messages").unwrap_or_default();
         let messages = ChatMessage::read_all(messages, "messages", &roles)?;
         let continue_final_message = fields.bool("continue_final_message").unwrap_or(false);
@@ -194,6 +190,8 @@ impl ChatRequest {
         }
         Ok(Self {
             messages,
+            tools: Tools::read(&mut fields)?,
+            reasoning: Reasoning::read(&mut fields)?,
             top_logprobs: logprobs.then(|| top.unwrap_or(0)),
             template_kwargs: fields.object("chat_template_kwargs").unwrap_or_default(),
             continue_final_message,
@@ -296,6 +294,8 @@ pub enum FinishReason {
     Stop,
     /// `max_tokens`, or the context is full.
     Length,
+    /// The model ended it, and called tools.
+    ToolCalls,
 }
 
 /// Tokens of a request.
@@ -410,10 +410,57 @@ pub struct ChatChoice {
 pub struct AssistantMessage {
     /// `assistant`.
     pub role: &'static str,
-    /// The text.
-    pub content: String,
+    /// The text; null where the model only calls tools.
+    pub content: Option<String>,
     /// Always null: models here don't refuse in a field of its own.
     pub refusal: Option<()>,
+    /// What it thought before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// The tools that it calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Call>,
+}
+
+/// A call of a tool, or in a chunk the beginning of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Call {
+    /// Which of the answer's calls, in a chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
+    /// By which its result is known; only where the call begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// `function`; only where the call begins.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// What is called.
+    pub function: CalledFunction,
+}
+
+/// The function of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CalledFunction {
+    /// Its name; only where the call begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its arguments as JSON; in a chunk a piece of them.
+    pub arguments: String,
+}
+
+impl Call {
+    /// A call that begins: of a whole answer without `index`, of a chunk with it.
+    #[must_use]
+    pub fn new(index: Option<usize>, id: String, name: String, arguments: String) -> Self {
+        let function = CalledFunction { name: Some(name), arguments };
+        Self { index, id: Some(id), kind: Some("function"), function }
+    }
+
+    /// More arguments of a call.
+    #[must_use]
+    pub fn more(index: usize, arguments: String) -> Self {
+        Self { index: Some(index), id: None, kind: None, function: CalledFunction { name: None, arguments } }
+    }
 }
 
 /// A piece of a streamed chat completion.
@@ -458,6 +505,12 @@ pub struct Delta {
     /// Text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// What the model thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// Calls of tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Call>,
 }
 
 /// A completion, or a piece of a streamed one.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::message::{ChatMessage, Role};
 use crate::params::{Fields, Kind, Params, Support, param, shown};
+use crate::tools::Tools;
 
 use Kind::{Any, Bool, List, Object, Text};
 use Support::{Only, Required, Yes};
@@ -28,7 +29,7 @@ pub static TOKENIZE_PARAMS: &[Params] = &[&[
     param("add_generation_prompt", Bool, Yes, "end a conversation where the answer begins; on"),
     param("chat_template_kwargs", Object, Yes, "variables for the chat template"),
     param("with_pieces", Any, Only(&["false"]), "use return_token_strs"),
-    param("tools", Any, Only(&["[]"]), "tool calls are not implemented yet"),
+    param("tools", List, Yes, "functions that the model is told of"),
 ]];
 
 /// The parameters of `/detokenize`.
@@ -53,6 +54,8 @@ pub enum Source {
     Chat {
         /// The messages.
         messages: Vec<ChatMessage>,
+        /// What the model may call.
+        tools: Tools,
         /// End where the answer begins.
         add_generation_prompt: bool,
         /// Variables for the template.
@@ -91,9 +94,10 @@ impl TokenizeRequest {
                 Source::Text { text, add_special: add.unwrap_or(false), parse_special }
             }
             (None, None, Some(messages)) => {
-                let roles = [Role::System, Role::Developer, Role::User, Role::Assistant];
+                let roles = [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool];
                 Source::Chat {
                     messages: ChatMessage::read_all(messages, "messages", &roles)?,
+                    tools: Tools::read(&mut fields)?,
                     add_generation_prompt: fields.bool("add_generation_prompt").unwrap_or(true),
                     template_kwargs: fields.object("chat_template_kwargs").unwrap_or_default(),
                 }

@@ -46,6 +46,8 @@ pub(crate) struct Emission {
     pub(crate) context: usize,
     pub(crate) ignore_eos: bool,
     pub(crate) show_special: bool,
+    /// Control tokens whose texts are emitted all the same.
+    pub(crate) shown: Arc<[u32]>,
     /// Log-probabilities, and of how many of the likeliest tokens.
     pub(crate) logprobs: Option<usize>,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
@@ -103,7 +105,10 @@ impl Emitter {
         let Emission { sampler, stop, max_tokens, context, .. } = emission;
         Ok(Self {
             sampler: Sampler::new(sampler, model.facts.vocab_size, prompt)?,
-            text: model.tokenizer.stream_after(prompt.last().copied(), emission.show_special),
+            text: model
+                .tokenizer
+                .stream_after(prompt.last().copied(), emission.show_special)
+                .showing(emission.shown),
             stop: StopMatcher::new(&stop)?,
             constraint: emission.constraint,
             ignore_eos: emission.ignore_eos,
@@ -264,6 +269,7 @@ mod tests {
             context: 512,
             ignore_eos: false,
             show_special: false,
+            shown: Arc::default(),
             logprobs: None,
             constraint: None,
         };

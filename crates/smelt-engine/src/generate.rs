@@ -4,6 +4,7 @@ use crate::emitter::{Emission, Emitted, Emitter};
 use crate::runner::Want;
 use crate::sampler::SamplerSettings;
 use crate::{Engine, Error, Sequence};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What to generate.
@@ -137,6 +138,7 @@ impl Engine {
             context,
             ignore_eos: request.ignore_eos,
             show_special: request.show_special,
+            shown: Arc::default(),
             logprobs: None,
             constraint: None,
         };

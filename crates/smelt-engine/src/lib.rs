@@ -31,6 +31,7 @@ pub mod sampler;
 pub mod scheduler;
 mod settings;
 pub mod stop;
+mod thinking;
 pub mod vocab;
 
 pub use constraint::Constraint;
@@ -45,3 +46,4 @@ pub use settings::{BackendChoice, Settings};
 pub use smelt_backend::{KvFormat, KvFormats};
 pub use smelt_cpu::{Isa, IsaChoice, Peaks};
 pub use smelt_tokenizer as tokenizer;
+pub use thinking::ThinkingBudget;

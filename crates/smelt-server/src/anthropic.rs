@@ -5,44 +5,50 @@ use std::sync::Arc;
 use axum::response::Response;
 use smelt_api::ApiError;
 use smelt_api::anthropic::{
-    Conversation, Count, Event as Told, MessageEnd, MessageResponse, MessagesRequest, StopReason, TextBlock,
-    TextDelta, Usage,
+    Block, BlockDelta, Conversation, Count, Event as Told, MessageEnd, MessageResponse, MessagesRequest,
+    StopReason, Usage,
 };
 use smelt_engine::Finish;
-use smelt_engine::scheduler::{Event, Request};
+use smelt_engine::scheduler::Request;
+use smelt_engine::tokenizer::answer::Part;
 
 use crate::app::{Call, json};
-use crate::generation::Generation;
+use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
+use crate::generation::{Answer, Generation, News};
 use crate::models::Loaded;
-use crate::prompt::{self, ChatPrompt};
+use crate::prompt;
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 pub(crate) async fn count(call: Call) -> Result<Response, ApiError> {
     let conversation = Conversation::read(&call.body)?;
-    let (_, tokens) = encode(&call, conversation).await?;
-    Ok(json(&Count { input_tokens: tokens.len() }))
+    let (_, prompt) = encode(&call, conversation).await?;
+    Ok(json(&Count { input_tokens: prompt.tokens.len() }))
 }
 
-/// The conversation's model and tokens.
-async fn encode(call: &Call, conversation: Conversation) -> Result<(Arc<Loaded>, Vec<u32>), ApiError> {
+/// The conversation's model and prompt.
+async fn encode(call: &Call, conversation: Conversation) -> Result<(Arc<Loaded>, Prepared), ApiError> {
     call.tolerate(&conversation.unknown);
     call.app.metrics.volatile_blocks.add(conversation.volatile as u64);
     let model = call.app.models.find(Some(&conversation.model))?;
     let continues = conversation.continues();
-    let prompt = ChatPrompt { messages: conversation.messages, continues, ..ChatPrompt::default() };
-    let tokens = prompt::chat(&model, prompt).await?;
-    Ok((model, tokens))
+    let Conversation { messages, tools, reasoning, .. } = conversation;
+    let prompt = ChatPrompt { messages, tools, reasoning, continues, ..ChatPrompt::default() };
+    let prompt = prepare(&model, prompt).await?;
+    Ok((model, prompt))
 }
 
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let MessagesRequest { conversation, stream, sampling, limits } = MessagesRequest::read(&call.body)?;
-    let (model, tokens) = encode(&call, conversation).await?;
+    let (model, prompt) = encode(&call, conversation).await?;
     let request = Request {
+        shown: prompt.shown,
+        constraint: prompt.constraint,
         max_tokens: limits.max_tokens,
         stop: limits.stop.clone(),
-        ..Request::new(tokens, prompt::sampler(model.model(), &sampling)?)
+        ..Request::new(prompt.tokens, prompt::sampler(model.model(), &sampling)?)
     };
-    let generation = Generation::submit(&model, vec![request], call.app.settings.limits.queue_time)?;
+    let queue_time = call.app.settings.limits.queue_time;
+    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;
     let message = MessageResponse {
         id: format!("msg_{}", call.id),
         kind: "message",
@@ -56,18 +62,17 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let stops = limits.stop;
     if stream {
         return Ok(respond(Framing::Events, |pieces| {
-            Writer { pieces, call, message, stops }.write(generation)
+            Writer { pieces, call, message, stops, block: None, blocks: 0 }.write(generation)
         }));
     }
     let mut prompts = generation.collect(1).await?;
     let prompt = prompts.remove(0);
     let (prompt_tokens, cached, completion) =
         (prompt.prompt_tokens, prompt.cached_tokens, prompt.completion_tokens());
-    let answers = prompt.answers.into_iter().next();
-    let (text, finish) = answers.map_or((String::new(), Finish::Cancelled), |a| (a.text, a.finish));
-    let MessageEnd { stop_reason, stop_sequence } = end(finish, &stops);
+    let answer = prompt.answers.into_iter().next().unwrap_or_else(Answer::new);
+    let MessageEnd { stop_reason, stop_sequence } = end(answer.finish, !answer.calls.is_empty(), &stops);
     Ok(json(&MessageResponse {
-        content: vec![TextBlock { kind: "text", text }],
+        content: blocks(answer),
         stop_reason: Some(stop_reason),
         stop_sequence,
         usage: Usage::new(prompt_tokens, cached, completion),
@@ -75,8 +80,27 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     }))
 }
 
-fn end(finish: Finish, stops: &[String]) -> MessageEnd {
+/// The blocks of an answer, in Anthropic's order.
+fn blocks(answer: Answer) -> Vec<Block> {
+    let Answer { content: mut text, reasoning, calls, .. } = answer;
+    let mut uses = Vec::with_capacity(calls.len());
+    for call in calls {
+        // One that the end has cut off is no object; what there is of it is text.
+        match serde_json::from_str(&call.arguments) {
+            Ok(input) => uses.push(Block::ToolUse { id: call_id("toolu_"), name: call.name, input }),
+            Err(_) => text.push_str(&call.arguments),
+        }
+    }
+    let thinking = Block::Thinking { thinking: reasoning, signature: String::new() };
+    let thinks = matches!(&thinking, Block::Thinking { thinking, .. } if !thinking.is_empty());
+    let speaks = !text.is_empty() || (uses.is_empty() && !thinks);
+    let thinking = thinks.then_some(thinking).into_iter();
+    thinking.chain(speaks.then_some(Block::Text { text })).chain(uses).collect()
+}
+
+fn end(finish: Finish, has_calls: bool, stops: &[String]) -> MessageEnd {
     let (stop_reason, stop_sequence) = match finish {
+        Finish::EndOfGeneration(_) if has_calls => (StopReason::ToolUse, None),
         Finish::EndOfGeneration(_) => (StopReason::EndTurn, None),
         Finish::StopString(index) => (StopReason::StopSequence, stops.get(index).cloned()),
         Finish::ContextFull => (StopReason::ModelContextWindowExceeded, None),
@@ -93,6 +117,17 @@ struct Writer {
     call: Call,
     message: MessageResponse,
     stops: Vec<String>,
+    /// What kind of block is open, if one is.
+    block: Option<Kind>,
+    /// Blocks that were begun.
+    blocks: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Thinking,
+    ToolUse,
 }
 
 impl Writer {
@@ -101,27 +136,69 @@ impl Writer {
         let (mut prompt, mut cached) = (0, 0);
         loop {
             match self.pieces.alive(every, PING, generation.next()).await? {
-                Ok(Some((_, Event::Started { cached_tokens, prompt_tokens }))) => {
+                Ok(Some((_, News::Started { cached_tokens, prompt_tokens }))) => {
                     (prompt, cached) = (prompt_tokens, cached_tokens);
                     self.message.usage = Usage::new(prompt, cached, 0);
                     self.tell(Told::MessageStart { message: self.message.clone() }).await?;
-                    let content_block = TextBlock { kind: "text", text: String::new() };
-                    self.tell(Told::ContentBlockStart { index: 0, content_block }).await?;
                     self.tell(Told::Ping).await?;
                 }
-                Ok(Some((_, Event::Delta { text, .. }))) if !text.is_empty() => {
-                    let delta = TextDelta { kind: "text_delta", text };
-                    self.tell(Told::ContentBlockDelta { index: 0, delta }).await?;
+                Ok(Some((_, News::Delta { parts, .. }))) => {
+                    for part in parts {
+                        self.part(part).await?;
+                    }
                 }
-                Ok(Some((_, Event::Finished { finish, usage, .. }))) => {
-                    self.tell(Told::ContentBlockStop { index: 0 }).await?;
+                Ok(Some((_, News::Finished { finish, usage, has_calls, .. }))) => {
+                    if self.blocks == 0 {
+                        self.part(Part::Content(String::new())).await?;
+                    }
+                    self.close().await?;
                     let usage = Usage::new(prompt, cached, usage.completion_tokens);
-                    self.tell(Told::MessageDelta { delta: end(finish, &self.stops), usage }).await?;
+                    let delta = end(finish, has_calls, &self.stops);
+                    self.tell(Told::MessageDelta { delta, usage }).await?;
                 }
-                Ok(Some(_)) => {}
+                Ok(Some((_, News::PromptLogprobs(_)))) => {}
                 Ok(None) => return self.tell(Told::MessageStop).await,
                 Err(error) => return self.pieces.event("error", &self.call.error_body(&error)).await,
             }
+        }
+    }
+
+    /// Writes a part, in the block that is open if it goes on with it.
+    async fn part(&mut self, part: Part) -> Result<(), Gone> {
+        let (kind, begin, delta) = match part {
+            Part::Content(text) => {
+                (Kind::Text, Block::Text { text: String::new() }, Some(BlockDelta::TextDelta { text }))
+            }
+            Part::Reasoning(thinking) => {
+                let begin = Block::Thinking { thinking: String::new(), signature: String::new() };
+                (Kind::Thinking, begin, Some(BlockDelta::ThinkingDelta { thinking }))
+            }
+            Part::Call(name) => {
+                let input = serde_json::json!({});
+                (Kind::ToolUse, Block::ToolUse { id: call_id("toolu_"), name, input }, None)
+            }
+            Part::Arguments(partial_json) => {
+                let index = self.blocks.saturating_sub(1);
+                let delta = BlockDelta::InputJsonDelta { partial_json };
+                return self.tell(Told::ContentBlockDelta { index, delta }).await;
+            }
+        };
+        if kind == Kind::ToolUse || self.block != Some(kind) {
+            self.close().await?;
+            self.tell(Told::ContentBlockStart { index: self.blocks, content_block: begin }).await?;
+            self.block = Some(kind);
+            self.blocks += 1;
+        }
+        match delta {
+            Some(delta) => self.tell(Told::ContentBlockDelta { index: self.blocks - 1, delta }).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Gone> {
+        match self.block.take() {
+            Some(_) => self.tell(Told::ContentBlockStop { index: self.blocks - 1 }).await,
+            None => Ok(()),
         }
     }
 

@@ -1,21 +1,40 @@
-//! The engine's answers, from its thread to a client's task.
+//! The engine's answers, read, from its thread to a client's task.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use smelt_api::{ApiError, Code};
-use smelt_engine::scheduler::{Event, Failure, Request, SubmitError, Ticket};
+use smelt_engine::scheduler::{Event, Failure, Request, SubmitError, Ticket, Usage};
+use smelt_engine::tokenizer::answer::{Part, Reader, ReaderOptions, ToolCall};
 use smelt_engine::{Finish, TokenInfo};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 
 use crate::models::Loaded;
 
+/// What happens to a request: [`Event`] with the answers' text read.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// It is computed from now on.
+    Started { cached_tokens: usize, prompt_tokens: usize },
+    /// The prompt's tokens, where they were asked for.
+    PromptLogprobs(Vec<TokenInfo>),
+    /// More of an answer, and the tokens whose text is out. Either may be empty.
+    Delta { index: usize, parts: Vec<Part>, tokens: Vec<TokenInfo> },
+    /// An answer ended.
+    Finished { index: usize, finish: Finish, usage: Usage, has_calls: bool },
+}
+
 /// The answers to a request's prompts. Dropping it cancels what still runs.
 #[derive(Debug)]
 pub(crate) struct Generation {
     /// The prompt's number, and what happened to it.
     events: UnboundedReceiver<(usize, Event)>,
+    /// Of each prompt, those of its answers.
+    readers: Vec<Vec<Reader>>,
+    /// What was read and not told yet.
+    news: VecDeque<(usize, News)>,
     /// Dropped, they cancel.
     _tickets: Vec<Ticket>,
     /// Prompts whose answers have not all ended.
@@ -27,15 +46,18 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    /// Gives the engine a request per prompt.
+    /// Gives the engine a request per prompt. All answers are read in the same way.
     ///
     /// # Errors
     /// Why one wasn't accepted; then none is answered.
     pub(crate) fn submit(
         model: &Loaded,
         requests: Vec<Request>,
+        reading: &ReaderOptions,
         queue_time: Duration,
     ) -> Result<Self, ApiError> {
+        let reader = Reader::new(reading.clone());
+        let readers = requests.iter().map(|request| vec![reader.clone(); request.n]).collect();
         // Events are few and small beside the tokens that they tell of, and `max_tokens` bounds their number.
         let (sender, events) = unbounded_channel();
         let open = requests.len();
@@ -49,17 +71,28 @@ impl Generation {
         };
         let tickets = requests.into_iter().enumerate().map(submit).collect::<Result<_, _>>()?;
         let deadline = Instant::now() + queue_time;
-        Ok(Self { events, _tickets: tickets, open, waiting: open, deadline, queue_time })
+        let news = VecDeque::new();
+        Ok(Self { events, readers, news, _tickets: tickets, open, waiting: open, deadline, queue_time })
     }
 
     /// What happens next, with the prompt's number; `None` when all answers ended.
     ///
     /// # Errors
     /// If an answer failed or the wait was too long; then nothing more comes.
-    pub(crate) async fn next(&mut self) -> Result<Option<(usize, Event)>, ApiError> {
-        if self.open == 0 {
-            return Ok(None);
+    pub(crate) async fn next(&mut self) -> Result<Option<(usize, News)>, ApiError> {
+        loop {
+            if let Some(news) = self.news.pop_front() {
+                return Ok(Some(news));
+            }
+            if self.open == 0 {
+                return Ok(None);
+            }
+            let (prompt, event) = self.receive().await?;
+            self.read(prompt, event);
         }
+    }
+
+    async fn receive(&mut self) -> Result<(usize, Event), ApiError> {
         let received = match self.waiting {
             0 => self.events.recv().await,
             _ => tokio::time::timeout_at(self.deadline, self.events.recv()).await.map_err(|_| {
@@ -78,15 +111,36 @@ impl Generation {
                 tracing::error!(%failure, "an answer failed");
                 Err(failure_error(&failure))
             }
-            Some((prompt, event)) => {
-                match event {
-                    Event::Started { .. } => self.waiting -= 1,
-                    Event::Done => self.open -= 1,
-                    _ => {}
-                }
-                Ok(Some((prompt, event)))
-            }
+            Some(event) => Ok(event),
         }
+    }
+
+    fn read(&mut self, prompt: usize, event: Event) {
+        let news = match event {
+            Event::Started { cached_tokens, prompt_tokens } => {
+                self.waiting -= 1;
+                News::Started { cached_tokens, prompt_tokens }
+            }
+            Event::PromptLogprobs(tokens) => News::PromptLogprobs(tokens),
+            Event::Delta { index, text, tokens } => {
+                News::Delta { index, parts: self.readers[prompt][index].push(&text), tokens }
+            }
+            Event::Finished { index, finish, usage } => {
+                let reader = &mut self.readers[prompt][index];
+                let (parts, tokens) = (reader.finish(), Vec::new());
+                let has_calls = reader.has_calls();
+                if !parts.is_empty() {
+                    self.news.push_back((prompt, News::Delta { index, parts, tokens }));
+                }
+                News::Finished { index, finish, usage, has_calls }
+            }
+            Event::Done => {
+                self.open -= 1;
+                return;
+            }
+            Event::Failed(_) => return,
+        };
+        self.news.push_back((prompt, news));
     }
 
     /// All answers, in one piece.
@@ -95,8 +149,8 @@ impl Generation {
     /// As [`Self::next`].
     pub(crate) async fn collect(mut self, choices: usize) -> Result<Vec<Answered>, ApiError> {
         let mut prompts: Vec<Answered> = (0..self.open).map(|_| Answered::new(choices)).collect();
-        while let Some((prompt, event)) = self.next().await? {
-            prompts[prompt].take(event);
+        while let Some((prompt, news)) = self.next().await? {
+            prompts[prompt].take(news);
         }
         Ok(prompts)
     }
@@ -137,46 +191,63 @@ pub(crate) struct Answered {
 /// One answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) text: String,
+    pub(crate) content: String,
+    pub(crate) reasoning: String,
+    pub(crate) calls: Vec<ToolCall>,
     pub(crate) tokens: Vec<TokenInfo>,
     pub(crate) finish: Finish,
     pub(crate) completion_tokens: usize,
-    /// When the first token came.
-    pub(crate) first: Option<Instant>,
+}
+
+impl Answer {
+    pub(crate) fn new() -> Self {
+        Self {
+            content: String::new(),
+            reasoning: String::new(),
+            calls: Vec::new(),
+            tokens: Vec::new(),
+            finish: Finish::Cancelled,
+            completion_tokens: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, part: Part) {
+        match part {
+            Part::Content(text) => self.content.push_str(&text),
+            Part::Reasoning(text) => self.reasoning.push_str(&text),
+            Part::Call(name) => self.calls.push(ToolCall { name, arguments: String::new() }),
+            Part::Arguments(text) => {
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments.push_str(&text);
+                }
+            }
+        }
+    }
 }
 
 impl Answered {
     fn new(choices: usize) -> Self {
-        let answer = || Answer {
-            text: String::new(),
-            tokens: Vec::new(),
-            finish: Finish::Cancelled,
-            completion_tokens: 0,
-            first: None,
-        };
-        let answers = (0..choices).map(|_| answer()).collect();
+        let answers = (0..choices).map(|_| Answer::new()).collect();
         Self { answers, prompt_tokens: 0, cached_tokens: 0, prompt: Vec::new() }
     }
 
-    fn take(&mut self, event: Event) {
-        match event {
-            Event::Started { cached_tokens, prompt_tokens } => {
+    fn take(&mut self, news: News) {
+        match news {
+            News::Started { cached_tokens, prompt_tokens } => {
                 self.prompt_tokens = prompt_tokens;
                 self.cached_tokens = cached_tokens;
             }
-            Event::PromptLogprobs(tokens) => self.prompt = tokens,
-            Event::Delta { index, text, tokens } => {
+            News::PromptLogprobs(tokens) => self.prompt = tokens,
+            News::Delta { index, parts, tokens } => {
                 let answer = &mut self.answers[index];
-                answer.first = answer.first.or_else(|| Some(Instant::now()));
-                answer.text.push_str(&text);
+                parts.into_iter().for_each(|part| answer.add(part));
                 answer.tokens.extend(tokens);
             }
-            Event::Finished { index, finish, usage } => {
+            News::Finished { index, finish, usage, .. } => {
                 let answer = &mut self.answers[index];
                 answer.finish = finish;
                 answer.completion_tokens = usage.completion_tokens;
             }
-            Event::Done | Event::Failed(_) => {}
         }
     }
 
@@ -184,4 +255,13 @@ impl Answered {
     pub(crate) fn completion_tokens(&self) -> usize {
         self.answers.iter().map(|answer| answer.completion_tokens).sum()
     }
+}
+
+/// The text of parts that are content: of an answer that is read as such.
+pub(crate) fn text(parts: Vec<Part>) -> String {
+    let text = |part| match part {
+        Part::Content(text) => text,
+        Part::Reasoning(_) | Part::Call(_) | Part::Arguments(_) => String::new(),
+    };
+    parts.into_iter().map(text).collect()
 }

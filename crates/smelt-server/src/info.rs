@@ -126,9 +126,17 @@ pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
         template,
         details: details(&model),
         model_info: info.into_iter().collect(),
-        capabilities: vec!["completion"],
+        capabilities: capabilities(&model),
         modified_at: model.modified.to_string(),
     }))
+}
+
+/// What a model can do, in Ollama's words. Tools are told to every model that has a template.
+fn capabilities(model: &Loaded) -> Vec<&'static str> {
+    let abilities = model.model().template().ok().map(|template| template.abilities());
+    let thinks = abilities.is_some_and(|abilities| abilities.thinking.is_some());
+    let all = [("completion", true), ("tools", abilities.is_some()), ("thinking", thinks)];
+    all.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]

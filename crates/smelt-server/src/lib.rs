@@ -5,8 +5,9 @@
 //!   app       one request: id, origin, key, body, route, error, metrics
 //!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
 //!       openai/ anthropic ollama tokens      one dialect each: wire types to engine requests, and back
-//!         prompt      messages to tokens
-//!         generation  the engine's events, which end with whoever waits for them
+//!         conversation  messages and tools to a prompt, and how its answer is read
+//!         prompt      texts to tokens, wishes to settings
+//!         generation  the engine's events, read, which end with whoever waits for them
 //!         stream      pieces of an answer to a body
 //! ```
 //!
@@ -19,6 +20,7 @@
 mod access;
 mod anthropic;
 mod app;
+mod conversation;
 mod generation;
 mod info;
 mod listen;

@@ -9,6 +9,7 @@ use smelt_api::{ApiError, Code};
 use smelt_engine::scheduler::{Handle, Scheduler, SchedulerSettings};
 use smelt_engine::{Engine, Model};
 
+use crate::conversation;
 use crate::settings::Error;
 
 /// A model to serve.
@@ -35,12 +36,19 @@ pub(crate) struct Loaded {
     pub(crate) since: Timestamp,
     /// When its file was written.
     pub(crate) modified: Timestamp,
+    /// Control tokens that are marks of reasoning, and those that are marks of calls too.
+    marks: OnceLock<[Arc<[u32]>; 2]>,
 }
 
 impl Loaded {
     /// The name that clients ask for.
     pub(crate) fn name(&self) -> &str {
         &self.source.name
+    }
+
+    /// The control tokens that reading an answer needs to see.
+    pub(crate) fn marks(&self, has_tools: bool) -> Arc<[u32]> {
+        self.marks.get_or_init(|| conversation::marks(self.model()))[usize::from(has_tools)].clone()
     }
 
     /// What of it any thread may read.
@@ -153,6 +161,7 @@ impl Slot {
             source: self.source.clone(),
             handle: scheduler.handle(),
             since,
+            marks: OnceLock::new(),
             modified: written.ok().and_then(|time| Timestamp::try_from(time).ok()).unwrap_or(since),
         };
         let facts = loaded.model().facts();

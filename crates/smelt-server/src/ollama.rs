@@ -5,15 +5,20 @@ use std::time::Instant;
 
 use axum::response::Response;
 use jiff::Timestamp;
-use smelt_api::ollama::{Answer, AnswerMessage, ChatRequest, Common, End, GenerateRequest};
+use smelt_api::ollama::{
+    Answer as Piece, AnswerMessage, Call as ToolCall, CalledFunction, ChatRequest, Common, End,
+    GenerateRequest,
+};
 use smelt_api::{ApiError, ChatMessage, Role};
 use smelt_engine::Finish;
-use smelt_engine::scheduler::{Event, Request};
+use smelt_engine::scheduler::Request;
+use smelt_engine::tokenizer::answer::{Part, ReaderOptions, ToolCall as CompleteCall};
 
 use crate::app::{Call, json};
-use crate::generation::Generation;
+use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
+use crate::generation::{Answer, Generation, News};
 use crate::models::Loaded;
-use crate::prompt::{self, ChatPrompt, beside};
+use crate::prompt::{self, beside};
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 /// Which of the two routes answers.
@@ -24,14 +29,15 @@ enum Form {
 }
 
 pub(crate) async fn chat(call: Call) -> Result<Response, ApiError> {
-    let ChatRequest { common, messages } = ChatRequest::read(&call.body)?;
+    let ChatRequest { common, messages, tools } = ChatRequest::read(&call.body)?;
     call.tolerate(&common.unknown);
     let model = call.app.models.find(Some(&common.model))?;
     if messages.is_empty() {
         return Ok(loaded(&call, Form::Chat, &common));
     }
-    let tokens = encode_chat(&model, messages).await?;
-    answer(call, model, Form::Chat, common, tokens).await
+    let prompt = ChatPrompt { messages, tools, reasoning: common.reasoning, ..ChatPrompt::default() };
+    let prompt = prepare_chat(&model, prompt).await?;
+    answer(call, model, Form::Chat, common, prompt).await
 }
 
 pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
@@ -41,41 +47,68 @@ pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
     if text.is_empty() {
         return Ok(loaded(&call, Form::Generate, &common));
     }
-    let tokens = if raw {
+    let prompt = if raw {
         let model = model.clone();
-        beside(move || Ok(prompt::encode_text(model.model(), &text, true))).await?
+        let tokens = beside(move || Ok(prompt::encode_text(model.model(), &text, true))).await?;
+        Prepared { tokens, reading: ReaderOptions::default(), shown: Arc::default(), constraint: None }
     } else {
         let system = system.map(|text| ChatMessage::new(Role::System, text));
-        encode_chat(&model, system.into_iter().chain([ChatMessage::new(Role::User, text)]).collect()).await?
+        let messages = system.into_iter().chain([ChatMessage::new(Role::User, text)]).collect();
+        let reasoning = common.reasoning;
+        prepare_chat(&model, ChatPrompt { messages, reasoning, ..ChatPrompt::default() }).await?
     };
-    answer(call, model, Form::Generate, common, tokens).await
+    answer(call, model, Form::Generate, common, prompt).await
 }
 
-/// As Ollama does, an answer goes on in a last message of the assistant.
-async fn encode_chat(model: &Arc<Loaded>, messages: Vec<ChatMessage>) -> Result<Vec<u32>, ApiError> {
-    let continues = messages.last().is_some_and(|m| m.role == Role::Assistant);
-    prompt::chat(model, ChatPrompt { messages, continues, ..ChatPrompt::default() }).await
+/// As Ollama does, an answer goes on in a last message of the assistant that calls nothing.
+async fn prepare_chat(model: &Arc<Loaded>, prompt: ChatPrompt) -> Result<Prepared, ApiError> {
+    let is_begun = |m: &ChatMessage| m.role == Role::Assistant && m.tool_calls.is_empty();
+    let continues = prompt.messages.last().is_some_and(is_begun);
+    prepare(model, ChatPrompt { continues, ..prompt }).await
 }
 
 /// The answer to a request without a prompt, which asks for the model to be loaded. It is.
 fn loaded(call: &Call, form: Form, common: &Common) -> Response {
     let end = End { done_reason: "load", total_duration: nanoseconds(call.arrival), ..End::default() };
-    json(&piece(form, &common.model, String::new(), Some(end)))
+    json(&piece(form, &common.model, Answer::new(), Some(end)))
 }
 
-fn piece(form: Form, model: &str, text: String, end: Option<End>) -> Answer {
-    let (message, response) = match form {
-        Form::Chat => (Some(AnswerMessage { role: "assistant", content: text }), None),
-        Form::Generate => (None, Some(text)),
+/// A piece of an answer, or all of it.
+fn piece(form: Form, model: &str, answer: Answer, end: Option<End>) -> Piece {
+    let Answer { content, reasoning, calls, .. } = answer;
+    let reasoning = (!reasoning.is_empty()).then_some(reasoning);
+    let (message, response, thinking) = match form {
+        Form::Chat => {
+            let (content, tool_calls) = called(content, calls);
+            let message = AnswerMessage { role: "assistant", content, thinking: reasoning, tool_calls };
+            (Some(message), None, None)
+        }
+        Form::Generate => (None, Some(content), reasoning),
     };
-    Answer {
+    Piece {
         model: model.to_owned(),
         created_at: Timestamp::now().to_string(),
         message,
         response,
+        thinking,
         done: end.is_some(),
         end,
     }
+}
+
+/// Calls in Ollama's form. One that the end has cut off has no object; what there is of it is text.
+fn called(mut content: String, calls: Vec<CompleteCall>) -> (String, Vec<ToolCall>) {
+    let mut told = Vec::with_capacity(calls.len());
+    for (index, call) in calls.into_iter().enumerate() {
+        match serde_json::from_str(&call.arguments) {
+            Ok(arguments) => {
+                let function = CalledFunction { index, name: call.name, arguments };
+                told.push(ToolCall { id: call_id("call_"), function });
+            }
+            Err(_) => content.push_str(&call.arguments),
+        }
+    }
+    (content, told)
 }
 
 fn nanoseconds(since: Instant) -> u64 {
@@ -105,14 +138,17 @@ async fn answer(
     model: Arc<Loaded>,
     form: Form,
     common: Common,
-    tokens: Vec<u32>,
+    prompt: Prepared,
 ) -> Result<Response, ApiError> {
     let request = Request {
-        max_tokens: most_tokens(&common, tokens.len(), model.handle.context())?,
+        shown: prompt.shown,
+        constraint: prompt.constraint,
+        max_tokens: most_tokens(&common, prompt.tokens.len(), model.handle.context())?,
         stop: common.limits.stop.clone(),
-        ..Request::new(tokens, prompt::sampler(model.model(), &common.sampling)?)
+        ..Request::new(prompt.tokens, prompt::sampler(model.model(), &common.sampling)?)
     };
-    let generation = Generation::submit(&model, vec![request], call.app.settings.limits.queue_time)?;
+    let queue_time = call.app.settings.limits.queue_time;
+    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;
     if common.stream {
         return Ok(respond(Framing::Lines, |pieces| {
             Writer { pieces, clock: Clock::new(call.arrival), call, form, model: common.model }
@@ -121,14 +157,14 @@ async fn answer(
     }
     let mut generation = generation;
     let mut clock = Clock::new(call.arrival);
-    let mut text = String::new();
-    while let Some((_, event)) = generation.next().await? {
-        clock.take(&event);
-        if let Event::Delta { text: more, .. } = event {
-            text.push_str(&more);
+    let mut answer = Answer::new();
+    while let Some((_, news)) = generation.next().await? {
+        clock.take(&news);
+        if let News::Delta { parts, .. } = news {
+            parts.into_iter().for_each(|part| answer.add(part));
         }
     }
-    Ok(json(&piece(form, &common.model, text, Some(clock.end()))))
+    Ok(json(&piece(form, &common.model, answer, Some(clock.end()))))
 }
 
 /// Counts and times of an answer.
@@ -144,17 +180,17 @@ impl Clock {
         Self { arrival, started: None, first: None, end: End { done_reason: "stop", ..End::default() } }
     }
 
-    fn take(&mut self, event: &Event) {
-        match event {
-            Event::Started { prompt_tokens, .. } => {
+    fn take(&mut self, news: &News) {
+        match news {
+            News::Started { prompt_tokens, .. } => {
                 self.started = Some(Instant::now());
                 self.end.prompt_eval_count = *prompt_tokens;
             }
-            Event::Delta { .. } if self.first.is_none() => {
+            News::Delta { .. } if self.first.is_none() => {
                 self.first = Some(Instant::now());
                 self.end.prompt_eval_duration = self.started.map_or(0, nanoseconds);
             }
-            Event::Finished { finish, usage, .. } => {
+            News::Finished { finish, usage, .. } => {
                 self.end.eval_count = usage.completion_tokens;
                 self.end.eval_duration = self.first.map_or(0, nanoseconds);
                 if matches!(finish, Finish::MaxTokens | Finish::ContextFull) {
@@ -181,22 +217,34 @@ struct Writer {
 
 impl Writer {
     async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
+        // Calls are told whole, in the last piece but one.
+        let mut calls = Answer::new();
         loop {
             match generation.next().await {
-                Ok(Some((_, event))) => {
-                    self.clock.take(&event);
-                    if let Event::Delta { text, .. } = event
-                        && !text.is_empty()
-                    {
-                        self.pieces.json(&piece(self.form, &self.model, text, None)).await?;
+                Ok(Some((_, news))) => {
+                    self.clock.take(&news);
+                    let News::Delta { parts, .. } = news else { continue };
+                    let mut answer = Answer::new();
+                    for part in parts {
+                        let is_call = matches!(part, Part::Call(_) | Part::Arguments(_));
+                        if is_call { calls.add(part) } else { answer.add(part) }
                     }
+                    self.tell(answer).await?;
                 }
                 Ok(None) => {
+                    self.tell(calls).await?;
                     let end = Some(self.clock.end());
-                    return self.pieces.json(&piece(self.form, &self.model, String::new(), end)).await;
+                    return self.pieces.json(&piece(self.form, &self.model, Answer::new(), end)).await;
                 }
                 Err(error) => return self.pieces.json(&self.call.error_body(&error)).await,
             }
         }
+    }
+
+    async fn tell(&self, answer: Answer) -> Result<(), Gone> {
+        if answer.content.is_empty() && answer.reasoning.is_empty() && answer.calls.is_empty() {
+            return Ok(());
+        }
+        self.pieces.json(&piece(self.form, &self.model, answer, None)).await
     }
 }

@@ -1,32 +1,9 @@
-//! From messages and texts to tokens, and from a request's wishes to the sampler's settings.
+//! From texts to tokens, and from a request's wishes to the sampler's settings.
 
-use std::sync::Arc;
-
-use serde_json::{Map, Value};
-use smelt_api::{ApiError, ChatMessage, Code, Role, Sampling};
-use smelt_engine::chat::{Message, RenderOptions};
+use smelt_api::{ApiError, Code, Sampling};
 use smelt_engine::sampler::{SamplerSettings, Stage};
 use smelt_engine::tokenizer::Special;
-use smelt_engine::tokenizer::chat::TemplateError;
 use smelt_engine::{Error, Model};
-
-use crate::models::Loaded;
-
-/// How a conversation becomes a prompt.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ChatPrompt {
-    pub(crate) messages: Vec<ChatMessage>,
-    /// Variables for the template.
-    pub(crate) kwargs: Map<String, Value>,
-    /// Go on in the last message, which is the assistant's.
-    pub(crate) continues: bool,
-    /// End with the message, and not where an answer begins.
-    pub(crate) closed: bool,
-}
-
-/// Variables that are the template's own.
-const RESERVED: [&str; 6] =
-    ["messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"];
 
 /// Does what takes long, such as tokenizing a long text, beside the tasks of other requests.
 pub(crate) async fn beside<T: Send + 'static>(
@@ -34,79 +11,6 @@ pub(crate) async fn beside<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let failed = |e| ApiError::new(Code::Internal, format!("the request's preparation failed: {e}"));
     tokio::task::spawn_blocking(work).await.map_err(failed)?
-}
-
-/// The tokens of a conversation. What a message says never becomes a control token.
-pub(crate) async fn chat(model: &Arc<Loaded>, prompt: ChatPrompt) -> Result<Vec<u32>, ApiError> {
-    let model = model.clone();
-    beside(move || encode_chat(model.model(), prompt)).await
-}
-
-fn encode_chat(model: &Model, mut prompt: ChatPrompt) -> Result<Vec<u32>, ApiError> {
-    let template = model.template().map_err(|e| ApiError::new(Code::Internal, e.to_string()))?;
-    let mut options = RenderOptions {
-        add_generation_prompt: !prompt.closed,
-        now: Some(jiff::Zoned::now().datetime()),
-        ..RenderOptions::default()
-    };
-    if let Some(name) = RESERVED.iter().find(|name| prompt.kwargs.contains_key(**name)) {
-        return Err(ApiError::value(format!("chat_template_kwargs.{name}"), "is set by the server"));
-    }
-    if let Some(Value::Bool(thinking)) = prompt.kwargs.get("enable_thinking") {
-        options.enable_thinking = Some(*thinking);
-    }
-    options.extra = prompt.kwargs;
-    let begun = if prompt.continues { prompt.messages.pop() } else { None };
-    let messages = to_template(prompt.messages, template.source().contains("developer"));
-    let mut rendered = template.render(&messages, &options).map_err(|e| refused(&e))?;
-    if let Some(begun) = begun {
-        // What the answer begins with is text like any other.
-        let start = rendered.text.len();
-        rendered.text.push_str(begun.content.trim_end());
-        rendered.user.extend((start < rendered.text.len()).then_some(start..rendered.text.len()));
-    }
-    Ok(model.tokenizer().encode_rendered(&rendered))
-}
-
-/// Messages as a template reads them. Few know the role `developer`, and none more than one message of instructions at
-/// the beginning.
-fn to_template(messages: Vec<ChatMessage>, knows_developer: bool) -> Vec<Message> {
-    let mut merged: Vec<ChatMessage> = Vec::with_capacity(messages.len());
-    for mut message in messages {
-        if message.role == Role::Developer && !knows_developer {
-            message.role = Role::System;
-        }
-        match merged.as_mut_slice() {
-            [first] if first.role == Role::System && message.role == Role::System => {
-                let gap = if first.content.is_empty() || message.content.is_empty() { "" } else { "\n\n" };
-                first.content = [first.content.as_str(), gap, message.content.as_str()].concat();
-            }
-            _ => merged.push(message),
-        }
-    }
-    let to_message = |message: ChatMessage| {
-        let mut out = Message::new(message.role.name(), message.content);
-        let mut set = |name: &str, value: Option<String>| {
-            if let Some(value) = value {
-                out.fields_mut().insert(name.into(), value.into());
-            }
-        };
-        set("name", message.name);
-        set("reasoning_content", message.reasoning);
-        out
-    };
-    merged.into_iter().map(to_message).collect()
-}
-
-/// What a template says about messages that it can't render is the client's to know.
-fn refused(error: &TemplateError) -> ApiError {
-    match error {
-        TemplateError::Syntax { .. } => ApiError::new(Code::Internal, error.to_string()),
-        _ => ApiError {
-            param: Some("messages".into()),
-            ..ApiError::new(Code::InvalidValue, error.to_string())
-        },
-    }
 }
 
 /// The tokens of a raw text, in which control tokens are what they look like. Where it begins with BOS, none is added.

@@ -7,7 +7,8 @@ use smelt_api::tokens::{DetokenizeRequest, DetokenizeResponse, Source, TokenizeR
 use smelt_engine::tokenizer::Special;
 
 use crate::app::{Call, json};
-use crate::prompt::{self, ChatPrompt, beside};
+use crate::conversation::{ChatPrompt, prepare};
+use crate::prompt::{self, beside};
 
 pub(crate) async fn tokenize(call: Call) -> Result<Response, ApiError> {
     let request = TokenizeRequest::read(&call.body)?;
@@ -24,10 +25,11 @@ pub(crate) async fn tokenize(call: Call) -> Result<Response, ApiError> {
             })
             .await?
         }
-        Source::Chat { messages, add_generation_prompt, template_kwargs } => {
+        Source::Chat { messages, tools, add_generation_prompt, template_kwargs } => {
             let closed = !add_generation_prompt;
-            prompt::chat(&model, ChatPrompt { messages, kwargs: template_kwargs, continues: false, closed })
-                .await?
+            let prompt =
+                ChatPrompt { messages, tools, kwargs: template_kwargs, closed, ..ChatPrompt::default() };
+            prepare(&model, prompt).await?.tokens
         }
     };
     let tokenizer = model.model().tokenizer();

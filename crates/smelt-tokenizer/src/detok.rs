@@ -1,5 +1,7 @@
 //! Token ids to text, one at a time.
 
+use std::sync::Arc;
+
 use crate::tokenizer::Tokenizer;
 
 /// Turns a stream of ids into text. Every string that it gives is complete: bytes of a character that later tokens
@@ -8,6 +10,8 @@ use crate::tokenizer::Tokenizer;
 pub struct Detokenizer {
     tokenizer: Tokenizer,
     show_special: bool,
+    /// Control tokens that are shown all the same.
+    shown: Arc<[u32]>,
     /// Whether the next text starts with a space that encoding put there.
     strip_space: bool,
     /// The start of a character, at most three bytes between calls.
@@ -16,16 +20,23 @@ pub struct Detokenizer {
 
 impl Detokenizer {
     pub(crate) fn new(tokenizer: Tokenizer, show_special: bool) -> Self {
-        Self { tokenizer, show_special, strip_space: false, pending: Vec::new() }
+        Self { tokenizer, show_special, shown: Arc::default(), strip_space: false, pending: Vec::new() }
     }
 
     pub(crate) fn strip_space(self, strip_space: bool) -> Self {
         Self { strip_space, ..self }
     }
 
+    /// Shows these control tokens whatever becomes of others.
+    #[must_use]
+    pub fn showing(self, shown: Arc<[u32]>) -> Self {
+        Self { shown, ..self }
+    }
+
     /// The text that `id` completes, often empty. Ids outside of the vocabulary give nothing.
     pub fn push(&mut self, id: u32) -> String {
-        let mut bytes = self.tokenizer.token_bytes(id, self.show_special).unwrap_or_default();
+        let shows = self.show_special || self.shown.contains(&id);
+        let mut bytes = self.tokenizer.token_bytes(id, shows).unwrap_or_default();
         // A control token that is shown is no text that a space could precede.
         if self.strip_space && !bytes.is_empty() && !self.tokenizer.is_special(id) {
             bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);

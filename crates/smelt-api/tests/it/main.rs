@@ -117,7 +117,7 @@ fn chunks_have_openais_shape() {
         system_fingerprint: "f".into(),
         choices: vec![openai::ChatDelta {
             index: 0,
-            delta: openai::Delta { role: None, content: Some("hi".into()) },
+            delta: openai::Delta { content: Some("hi".into()), ..openai::Delta::default() },
             logprobs: Some(openai::ChatLogprobs {
                 content: vec![openai::ChatLogprob {
                     token: openai::TokenLogprob::new(&[0xe2, 0x82], f32::NEG_INFINITY),
@@ -148,7 +148,7 @@ fn chunks_have_openais_shape() {
 
 #[test]
 fn events_have_anthropics_shape() {
-    let delta = anthropic::TextDelta { kind: "text_delta", text: "hi".into() };
+    let delta = anthropic::BlockDelta::TextDelta { text: "hi".into() };
     let event = anthropic::Event::ContentBlockDelta { index: 0, delta };
     assert_eq!(event.name(), "content_block_delta");
     assert_eq!(

@@ -39,6 +39,8 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Emit the texts of control tokens.
     pub show_special: bool,
+    /// Control tokens whose texts are emitted all the same: the marks of calls and reasoning.
+    pub shown: Arc<[u32]>,
     /// Lower goes first, in [`PRIORITIES`]; 0 is usual. One step is worth [`super::SchedulerSettings::aging`] of waiting, so that
     /// nobody waits for ever.
     pub priority: i32,
@@ -67,6 +69,7 @@ impl Request {
             prompt_logprobs: false,
             ignore_eos: false,
             show_special: false,
+            shown: Arc::default(),
             priority: 0,
             constraint: None,
         }

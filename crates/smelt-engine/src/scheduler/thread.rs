@@ -288,6 +288,7 @@ fn emitters(request: &Request, model: &Arc<Model>, limits: &Limits) -> Result<Ve
             context: limits.context,
             ignore_eos: request.ignore_eos,
             show_special: request.show_special,
+            shown: request.shown.clone(),
             logprobs: request.logprobs,
             constraint: request.constraint.as_ref().map(|constraint| constraint.fork()),
         };

@@ -6,18 +6,20 @@ use axum::response::Response;
 use jiff::Timestamp;
 use smelt_api::ApiError;
 use smelt_api::openai::{
-    AssistantMessage, ChatChoice, ChatChunk, ChatCompletion, ChatDelta, ChatLogprob, ChatLogprobs,
-    ChatRequest, Delta, StreamOptions, TokenLogprob, Usage,
+    AssistantMessage, Call as ToolCall, ChatChoice, ChatChunk, ChatCompletion, ChatDelta, ChatLogprob,
+    ChatLogprobs, ChatRequest, Delta, StreamOptions, TokenLogprob, Usage,
 };
 use smelt_engine::TokenInfo;
-use smelt_engine::scheduler::{Event, Request};
+use smelt_engine::scheduler::Request;
+use smelt_engine::tokenizer::answer::{Part, ToolCall as CompleteCall};
 
 use super::{alternatives, fingerprint, finish_reason, logprob, request, usage};
 use crate::app::{Call, json};
-use crate::generation::{Answered, Generation};
+use crate::conversation::{ChatPrompt, call_id, prepare};
+use crate::generation::{Answer, Answered, Generation, News};
 use crate::info::seconds;
 use crate::models::Loaded;
-use crate::prompt::{self, ChatPrompt};
+
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
@@ -26,19 +28,28 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let model = call.app.models.find(wanted.common.model.as_deref())?;
     let prompt = ChatPrompt {
         messages: std::mem::take(&mut wanted.messages),
+        tools: std::mem::take(&mut wanted.tools),
+        reasoning: wanted.reasoning,
         kwargs: std::mem::take(&mut wanted.template_kwargs),
         continues: wanted.continue_final_message,
         closed: false,
     };
-    let tokens = prompt::chat(&model, prompt).await?;
+    let prompt = prepare(&model, prompt).await?;
     let logprobs = wanted.top_logprobs;
-    let request = Request { logprobs, ..request(&model, tokens, &wanted.common)? };
+    let request = Request {
+        logprobs,
+        shown: prompt.shown,
+        constraint: prompt.constraint,
+        ..request(&model, prompt.tokens, &wanted.common)?
+    };
     let n = request.n;
-    let generation = Generation::submit(&model, vec![request], call.app.settings.limits.queue_time)?;
+    let queue_time = call.app.settings.limits.queue_time;
+    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;
     let head = Head { id: format!("chatcmpl-{}", call.id), created: seconds(Timestamp::now()), model };
     match wanted.common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {
-            let writer = Writer { pieces, call, head, options, n, with_logprobs: logprobs.is_some() };
+            let (calls, with_logprobs) = (vec![0; n], logprobs.is_some());
+            let writer = Writer { pieces, call, head, options, calls, with_logprobs };
             writer.write(generation)
         })),
         None => {
@@ -61,8 +72,8 @@ fn completion(head: Head, prompts: Vec<Answered>, with_logprobs: bool) -> ChatCo
     let choices = answers.map(|(index, answer)| ChatChoice {
         index,
         logprobs: with_logprobs.then(|| logprobs(&answer.tokens)),
-        message: AssistantMessage { role: "assistant", content: answer.text, refusal: None },
-        finish_reason: finish_reason(answer.finish),
+        finish_reason: finish_reason(answer.finish, !answer.calls.is_empty()),
+        message: message(answer),
     });
     ChatCompletion {
         choices: choices.collect(),
@@ -72,6 +83,19 @@ fn completion(head: Head, prompts: Vec<Answered>, with_logprobs: bool) -> ChatCo
         model: head.model.name().to_owned(),
         system_fingerprint: fingerprint(),
         usage,
+    }
+}
+
+fn message(answer: Answer) -> AssistantMessage {
+    let Answer { content, reasoning, calls, .. } = answer;
+    let is_silent = content.is_empty() && !calls.is_empty();
+    let call = |call: CompleteCall| ToolCall::new(None, call_id("call_"), call.name, call.arguments);
+    AssistantMessage {
+        role: "assistant",
+        content: (!is_silent).then_some(content),
+        refusal: None,
+        reasoning_content: (!reasoning.is_empty()).then_some(reasoning),
+        tool_calls: calls.into_iter().map(call).collect(),
     }
 }
 
@@ -89,25 +113,26 @@ struct Writer {
     call: Call,
     head: Head,
     options: StreamOptions,
-    n: usize,
+    /// Calls that each answer has begun.
+    calls: Vec<usize>,
     with_logprobs: bool,
 }
 
 impl Writer {
-    async fn write(self, mut generation: Generation) -> Result<(), Gone> {
+    async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
         let every = self.call.app.settings.limits.keep_alive;
         let (mut prompt, mut cached, mut completion) = (0, 0, 0);
         loop {
             match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
-                Ok(Some((_, event))) => {
-                    match &event {
-                        Event::Started { cached_tokens, prompt_tokens } => {
+                Ok(Some((_, news))) => {
+                    match &news {
+                        News::Started { cached_tokens, prompt_tokens } => {
                             (prompt, cached) = (*prompt_tokens, *cached_tokens);
                         }
-                        Event::Finished { usage, .. } => completion += usage.completion_tokens,
+                        News::Finished { usage, .. } => completion += usage.completion_tokens,
                         _ => {}
                     }
-                    self.tell(event).await?;
+                    self.tell(news).await?;
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -123,26 +148,49 @@ impl Writer {
         self.pieces.write("data: [DONE]\n\n").await
     }
 
-    async fn tell(&self, event: Event) -> Result<(), Gone> {
-        match event {
-            Event::Started { .. } => {
-                for index in 0..self.n {
-                    let delta = Delta { role: Some("assistant"), content: Some(String::new()) };
+    async fn tell(&mut self, news: News) -> Result<(), Gone> {
+        match news {
+            News::Started { .. } => {
+                for index in 0..self.calls.len() {
+                    let content = Some(String::new());
+                    let delta = Delta { role: Some("assistant"), content, ..Delta::default() };
                     self.delta(index, delta, None, None).await?;
                 }
                 Ok(())
             }
-            Event::Delta { index, text, tokens } => {
-                let logprobs = (self.with_logprobs && !tokens.is_empty()).then(|| logprobs(&tokens));
-                if text.is_empty() && logprobs.is_none() {
-                    return Ok(());
+            News::Delta { index, parts, tokens } => {
+                let mut logprobs = (self.with_logprobs && !tokens.is_empty()).then(|| logprobs(&tokens));
+                for part in parts {
+                    let delta = self.part(index, part);
+                    self.delta(index, delta, logprobs.take(), None).await?;
                 }
-                self.delta(index, Delta { role: None, content: Some(text) }, logprobs, None).await
+                if logprobs.is_some() {
+                    // The tokens' text is no part yet.
+                    let delta = Delta { content: Some(String::new()), ..Delta::default() };
+                    self.delta(index, delta, logprobs, None).await?;
+                }
+                Ok(())
             }
-            Event::Finished { index, finish, .. } => {
-                self.delta(index, Delta::default(), None, Some(finish_reason(finish))).await
+            News::Finished { index, finish, has_calls, .. } => {
+                self.delta(index, Delta::default(), None, Some(finish_reason(finish, has_calls))).await
             }
-            Event::PromptLogprobs(_) | Event::Done | Event::Failed(_) => Ok(()),
+            News::PromptLogprobs(_) => Ok(()),
+        }
+    }
+
+    fn part(&mut self, index: usize, part: Part) -> Delta {
+        let calls = &mut self.calls[index];
+        match part {
+            Part::Content(text) => Delta { content: Some(text), ..Delta::default() },
+            Part::Reasoning(text) => Delta { reasoning_content: Some(text), ..Delta::default() },
+            Part::Call(name) => {
+                let call = ToolCall::new(Some(*calls), call_id("call_"), name, String::new());
+                *calls += 1;
+                Delta { tool_calls: vec![call], ..Delta::default() }
+            }
+            Part::Arguments(text) => {
+                Delta { tool_calls: vec![ToolCall::more(calls.saturating_sub(1), text)], ..Delta::default() }
+            }
         }
     }
 

@@ -9,11 +9,12 @@ use smelt_api::openai::{
     TextLogprobs, Usage, token_text,
 };
 use smelt_engine::TokenInfo;
-use smelt_engine::scheduler::{Event, Request};
+use smelt_engine::scheduler::Request;
+use smelt_engine::tokenizer::answer::ReaderOptions;
 
 use super::{fingerprint, finish_reason, request, usage};
 use crate::app::{Call, json};
-use crate::generation::Generation;
+use crate::generation::{Generation, News, text};
 use crate::info::seconds;
 use crate::prompt::{self, beside};
 use crate::stream::{Framing, Gone, Pieces, respond};
@@ -35,7 +36,8 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         Ok(Request { logprobs, prompt_logprobs, ..request(&model, tokens, &common)? })
     });
     let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
-    let generation = Generation::submit(&model, requests, call.app.settings.limits.queue_time)?;
+    let generation =
+        Generation::submit(&model, requests, &ReaderOptions::default(), call.app.settings.limits.queue_time)?;
     let chunk = Completion {
         id: format!("cmpl-{}", call.id),
         object: "text_completion",
@@ -102,7 +104,7 @@ async fn complete(
             let index = p * n + i;
             let choice = &mut choices[index];
             let (mut text, mut logprobs) = choice.begin(&prompt.prompt);
-            text.push_str(&answer.text);
+            text.push_str(&answer.content);
             if let Some(logprobs) = &mut logprobs {
                 choice.add(&answer.tokens, logprobs);
             }
@@ -110,7 +112,7 @@ async fn complete(
                 index,
                 text,
                 logprobs,
-                finish_reason: Some(finish_reason(answer.finish)),
+                finish_reason: Some(finish_reason(answer.finish, false)),
             });
         }
     }
@@ -173,16 +175,16 @@ impl Writer {
         let mut total = (0, 0, 0);
         loop {
             match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
-                Ok(Some((prompt, event))) => {
-                    match &event {
-                        Event::Started { cached_tokens, prompt_tokens } => {
+                Ok(Some((prompt, news))) => {
+                    match &news {
+                        News::Started { cached_tokens, prompt_tokens } => {
                             total.0 += prompt_tokens;
                             total.1 += cached_tokens;
                         }
-                        Event::Finished { usage, .. } => total.2 += usage.completion_tokens,
+                        News::Finished { usage, .. } => total.2 += usage.completion_tokens,
                         _ => {}
                     }
-                    self.tell(prompt, event).await?;
+                    self.tell(prompt, news).await?;
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -198,15 +200,16 @@ impl Writer {
         self.pieces.write("data: [DONE]\n\n").await
     }
 
-    async fn tell(&mut self, prompt: usize, event: Event) -> Result<(), Gone> {
-        match event {
-            Event::PromptLogprobs(tokens) => {
+    async fn tell(&mut self, prompt: usize, news: News) -> Result<(), Gone> {
+        match news {
+            News::PromptLogprobs(tokens) => {
                 for i in 0..self.n {
                     self.begin(prompt * self.n + i, &tokens).await?;
                 }
                 Ok(())
             }
-            Event::Delta { index, text, tokens } => {
+            News::Delta { index, parts, tokens } => {
+                let text = text(parts);
                 let index = prompt * self.n + index;
                 self.begin(index, &[]).await?;
                 let choice = &mut self.choices[index];
@@ -220,12 +223,12 @@ impl Writer {
                 }
                 self.choice(index, text, logprobs, None).await
             }
-            Event::Finished { index, finish, .. } => {
+            News::Finished { index, finish, .. } => {
                 let index = prompt * self.n + index;
                 self.begin(index, &[]).await?;
-                self.choice(index, String::new(), None, Some(finish_reason(finish))).await
+                self.choice(index, String::new(), None, Some(finish_reason(finish, false))).await
             }
-            Event::Started { .. } | Event::Done | Event::Failed(_) => Ok(()),
+            News::Started { .. } => Ok(()),
         }
     }
 

@@ -39,7 +39,7 @@ fn messages_are_answered() {
         events.push((name, data));
     }
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names[..3], ["message_start", "content_block_start", "ping"]);
+    assert_eq!(names[..3], ["message_start", "ping", "content_block_start"]);
     assert_eq!(names[names.len() - 3..], ["content_block_stop", "message_delta", "message_stop"]);
     let deltas = events.iter().filter(|(name, _)| name == "content_block_delta");
     let streamed: String = deltas.map(|(_, data)| data["delta"]["text"].as_str().unwrap()).collect();
@@ -90,9 +90,10 @@ fn errors_have_anthropics_shape() {
         assert_eq!((&body["type"], &body["request_id"]), (&json!("error"), &json!(id)));
         (status, body["error"]["type"].as_str().unwrap().to_owned(), body["error"]["message"].to_string())
     };
-    let (status, kind, message) = error(&with(&request(), json!({"tools": [{"name": "x"}]})));
+    let (status, kind, message) =
+        error(&with(&request(), json!({"tools": [{"type": "bash_20250124", "name": "bash"}]})));
     assert_eq!((status, kind.as_str()), (400, "invalid_request_error"));
-    assert!(message.contains("tools"));
+    assert!(message.contains("tools[0].type"));
     let (status, kind, _) = error(&with(&request(), json!({"model": "claude"})));
     assert_eq!((status, kind.as_str()), (404, "not_found_error"));
     let long = json!([{"role": "user", "content": "word ".repeat(2000)}]);

@@ -6,4 +6,6 @@ mod anthropic;
 mod life;
 mod ollama;
 mod openai;
+mod scripted;
 mod support;
+mod tools;

@@ -51,7 +51,7 @@ fn the_server_tells_what_it_has() {
     assert_eq!(server.get("/api/ps").json()["models"][0]["context_length"], 512);
     let show = server.ask("/api/show", &json!({"model": "tiny"}));
     assert_eq!(show["model_info"]["general.architecture"], "llama");
-    assert_eq!(show["capabilities"], json!(["completion"]));
+    assert_eq!(show["capabilities"], json!(["completion", "tools"]));
     assert!(!show["template"].as_str().unwrap().is_empty());
     assert!(server.get("/api/version").json()["version"].is_string());
 }

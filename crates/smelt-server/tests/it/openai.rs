@@ -187,8 +187,12 @@ fn errors_name_what_is_wrong() {
         let (status, error) = (reply.status, reply.json()["error"].clone());
         (status, error["code"].as_str().unwrap().to_owned(), error)
     };
-    let (status, code, details) = error(CHAT, &with(&chat(4), json!({"tools": [{"type": "function"}]})));
-    assert_eq!((status, code.as_str(), &details["param"]), (400, "unsupported_parameter", &json!("tools")));
+    let (status, code, details) = error(CHAT, &with(&chat(4), json!({"store": true})));
+    assert_eq!((status, code.as_str(), &details["param"]), (400, "unsupported_parameter", &json!("store")));
+    let tools = json!({"tools": [{"type": "function"}]});
+    let (status, code, details) = error(CHAT, &with(&chat(4), tools));
+    assert_eq!((status, code.as_str()), (400, "missing_required_parameter"));
+    assert_eq!(details["param"], "tools[0].function");
     let (status, code, details) = error(CHAT, &with(&chat(4), json!({"temperature": 3})));
     assert_eq!((status, code.as_str(), &details["param"]), (400, "invalid_value", &json!("temperature")));
     assert_eq!(details["type"], "invalid_request_error");

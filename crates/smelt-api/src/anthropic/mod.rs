@@ -1,30 +1,33 @@
 //! Anthropic: messages.
 
+mod blocks;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::message::{ChatMessage, Role, read_content};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
+use crate::reasoning::Reasoning;
 use crate::sampling::{Limits, MOST_STOPS, Sampling};
+use crate::tools::Tools;
 
-use Kind::{Any, Bool, Integer, List, Number, Text, Texts};
+use Kind::{Any, Bool, Integer, List, Number, Object, Text, Texts};
 use Support::{Harmless, Only, Required, Yes};
 
 const U31: i64 = i32::MAX as i64;
-const NO_TOOLS: &str = "tool calls are not implemented yet";
 
 /// What counting tokens needs too.
 static CONVERSATION: &[Param] = &[
     param("model", Text, Required, "the model's name"),
     param("messages", List, Required, "the conversation; a last message of the assistant is continued"),
     param("system", Any, Yes, "instructions: a string, or a list of text blocks"),
-    param("tools", Any, Only(&["[]"]), NO_TOOLS),
-    param("tool_choice", Any, Only(&[r#"{"type":"auto"}"#, r#"{"type":"none"}"#]), NO_TOOLS),
-    param("thinking", Any, Only(&[r#"{"type":"disabled"}"#]), "reasoning stays in the answer's text"),
+    param("tools", List, Yes, "functions that the model may call"),
+    param("tool_choice", Object, Yes, "auto, any, none, or the tool to call"),
+    param("thinking", Object, Yes, "whether to think, and how many tokens at most"),
     param("output_config", Any, Only(&["{}"]), "structured output is not implemented yet"),
     param("output_format", Any, Only(&[]), "structured output is not implemented yet"),
-    param("mcp_servers", Any, Only(&["[]"]), NO_TOOLS),
+    param("mcp_servers", Any, Only(&["[]"]), "tools are functions that the client runs"),
     param("context_management", Any, Only(&[]), "the conversation is used as it is sent"),
     param("cache_control", Any, Harmless, "the cache finds common beginnings by itself"),
     param("betas", Any, Harmless, "features are asked for by their own parameters"),
@@ -54,12 +57,16 @@ pub static COUNT_PARAMS: &[Params] = &[CONVERSATION];
 const VOLATILE: &str = "x-anthropic-billing-header:";
 
 /// A conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Conversation {
     /// The model asked for.
     pub model: String,
     /// The instructions, if any, and the messages.
     pub messages: Vec<ChatMessage>,
+    /// What the model may call.
+    pub tools: Tools,
+    /// What it is to think.
+    pub reasoning: Reasoning,
     /// Blocks of the instructions that were left out, because they change with every request.
     pub volatile: usize,
     /// Fields that nobody knows.
@@ -78,12 +85,13 @@ impl Conversation {
     fn from_fields(fields: &mut Fields) -> Result<Self, ApiError> {
         let (system, volatile) = instructions(fields.take("system"))?;
         let messages = fields.list("messages").unwrap_or_default();
-        let roles = [Role::User, Role::Assistant, Role::System];
-        let messages = ChatMessage::read_all(messages, "messages", &roles)?;
+        let messages = blocks::read(messages)?;
         let system = system.map(|text| ChatMessage::new(Role::System, text));
         Ok(Self {
             model: fields.text("model").unwrap_or_default(),
             messages: system.into_iter().chain(messages).collect(),
+            tools: Tools::read_anthropic(fields)?,
+            reasoning: Reasoning::read_anthropic(fields)?,
             volatile,
             unknown: fields.unknown().to_vec(),
         })
@@ -148,6 +156,8 @@ pub enum StopReason {
     MaxTokens,
     /// A stop string.
     StopSequence,
+    /// The model ended it, and called tools.
+    ToolUse,
     /// The context is full.
     ModelContextWindowExceeded,
 }
@@ -175,17 +185,17 @@ impl Usage {
 }
 
 /// A piece of an answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TextBlock {
-    /// `text`.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// The text.
-    pub text: String,
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "Anthropic's names, explained in its documentation")]
+pub enum Block {
+    Text { text: String },
+    Thinking { thinking: String, signature: String },
+    ToolUse { id: String, name: String, input: Value },
 }
 
 /// An answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MessageResponse {
     /// Of the request.
     pub id: String,
@@ -197,7 +207,7 @@ pub struct MessageResponse {
     /// The model's name.
     pub model: String,
     /// What it said.
-    pub content: Vec<TextBlock>,
+    pub content: Vec<Block>,
     /// Why it ended.
     pub stop_reason: Option<StopReason>,
     /// Which stop string ended it.
@@ -207,14 +217,14 @@ pub struct MessageResponse {
 }
 
 /// An event of a streamed answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[expect(missing_docs, reason = "Anthropic's names, explained in its documentation")]
 pub enum Event {
     MessageStart { message: MessageResponse },
-    ContentBlockStart { index: usize, content_block: TextBlock },
+    ContentBlockStart { index: usize, content_block: Block },
     Ping,
-    ContentBlockDelta { index: usize, delta: TextDelta },
+    ContentBlockDelta { index: usize, delta: BlockDelta },
     ContentBlockStop { index: usize },
     MessageDelta { delta: MessageEnd, usage: Usage },
     MessageStop,
@@ -236,14 +246,14 @@ impl Event {
     }
 }
 
-/// New text.
+/// More of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TextDelta {
-    /// `text_delta`.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// The text.
-    pub text: String,
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "Anthropic's names, explained in its documentation")]
+pub enum BlockDelta {
+    TextDelta { text: String },
+    ThinkingDelta { thinking: String },
+    InputJsonDelta { partial_json: String },
 }
 
 /// How an answer ended.

@@ -1,0 +1,261 @@
+//! From a conversation to a prompt, and to how its answer is read and held.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use smelt_api::{ApiError, ChatMessage, Code, Effort, Reasoning, Role, ToolChoice, Tools};
+use smelt_engine::chat::{Message, RenderOptions};
+use smelt_engine::tokenizer::answer::{ReaderOptions, ThinkTags, Tool, ToolSet};
+use smelt_engine::tokenizer::chat::{ChatTemplate, Rendered, TemplateError};
+use smelt_engine::{Constraint, Model, ThinkingBudget};
+
+use crate::models::Loaded;
+use crate::prompt::beside;
+
+/// How a conversation becomes a prompt.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ChatPrompt {
+    pub(crate) messages: Vec<ChatMessage>,
+    pub(crate) tools: Tools,
+    pub(crate) reasoning: Reasoning,
+    /// Variables for the template.
+    pub(crate) kwargs: Map<String, Value>,
+    /// Go on in the last message, which is the assistant's.
+    pub(crate) continues: bool,
+    /// End with the message, and not where an answer begins.
+    pub(crate) closed: bool,
+}
+
+/// A conversation that is ready to be answered.
+pub(crate) struct Prepared {
+    pub(crate) tokens: Vec<u32>,
+    /// How the answer is read.
+    pub(crate) reading: ReaderOptions,
+    /// The control tokens that reading needs to see.
+    pub(crate) shown: Arc<[u32]>,
+    /// What the answer must look like.
+    pub(crate) constraint: Option<Box<dyn Constraint>>,
+}
+
+/// Variables that are the template's own.
+const RESERVED: [&str; 6] =
+    ["messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"];
+/// Variables by which templates switch thinking on and off.
+const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
+const EFFORT: &str = "reasoning_effort";
+
+/// An id of a call, by which its result will be known.
+pub(crate) fn call_id(prefix: &str) -> String {
+    let random = std::iter::repeat_with(fastrand::alphanumeric).take(24);
+    prefix.chars().chain(random).collect()
+}
+
+/// Makes a conversation ready. What a message says never becomes a control token.
+pub(crate) async fn prepare(model: &Arc<Loaded>, prompt: ChatPrompt) -> Result<Prepared, ApiError> {
+    let model = model.clone();
+    beside(move || prepare_now(&model, prompt)).await
+}
+
+fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiError> {
+    let model = loaded.model();
+    let template = model.template().map_err(|e| ApiError::new(Code::Internal, e.to_string()))?;
+    let abilities = template.abilities();
+    check_choice(&prompt.tools)?;
+    check_reasoning(template, prompt.reasoning)?;
+    let options = options(&mut prompt, template)?;
+    let begun = if prompt.continues { prompt.messages.pop() } else { None };
+    let messages = to_template(prompt.messages, template.source().contains("developer"));
+    let mut rendered = template.render_chat(&messages, &options).map_err(|e| refused(&e))?;
+    let is_open = settle_thinking(&mut rendered, abilities.thinking, prompt.reasoning, begun.as_ref());
+    if let Some(begun) = &begun {
+        // What the answer begins with is text like any other.
+        push_user(&mut rendered, begun.content.trim_end());
+    }
+    let constraint = abilities.thinking.and_then(|tags| {
+        let tokens = budget(template, prompt.reasoning)?;
+        Some(Box::new(ThinkingBudget::new(model, tags, is_open, tokens, None)) as Box<dyn Constraint>)
+    });
+    let offered = prompt.tools.offered();
+    let calls = (!offered.is_empty()).then(|| (abilities.calls, Arc::new(tool_set(&prompt.tools))));
+    Ok(Prepared {
+        tokens: model.tokenizer().encode_rendered(&rendered),
+        shown: loaded.marks(calls.is_some()),
+        reading: ReaderOptions {
+            thinking: abilities.thinking.filter(|_| !prompt.reasoning.in_content),
+            thinking_is_open: is_open,
+            calls,
+            calls_are_certain: false,
+            one_call: !prompt.tools.parallel,
+        },
+        constraint,
+    })
+}
+
+fn check_choice(tools: &Tools) -> Result<(), ApiError> {
+    match tools.choice {
+        ToolChoice::Auto | ToolChoice::None => Ok(()),
+        ToolChoice::Required | ToolChoice::Named(_) => {
+            Err(ApiError::unsupported("tool_choice", "calls can't be enforced yet; use auto"))
+        }
+    }
+}
+
+/// The tools that may be called.
+fn tool_set(tools: &Tools) -> ToolSet {
+    let is_named = |name: &str| !matches!(&tools.choice, ToolChoice::Named(only) if only != name);
+    let named = tools.offered().iter().filter(|tool| is_named(&tool.name));
+    ToolSet::new(named.map(|t| Tool { name: t.name.clone(), parameters: t.parameters.clone() }).collect())
+}
+
+/// Refuses what a model without reasoning can't do.
+fn check_reasoning(template: &ChatTemplate, reasoning: Reasoning) -> Result<(), ApiError> {
+    let asks = reasoning.budget.is_some() || reasoning.effort.is_some_and(|effort| effort != Effort::None);
+    let reasons = template.abilities().thinking.is_some()
+        || SWITCHES[..1].iter().chain([&EFFORT]).any(|name| template.source().contains(name));
+    if asks && !reasons {
+        return Err(ApiError::unsupported(reasoning.param, "the model's chat template knows no reasoning"));
+    }
+    Ok(())
+}
+
+/// The tokens of thought that a request allows; `None` for any number. Where the template itself minds the effort, it is
+/// left to it.
+fn budget(template: &ChatTemplate, reasoning: Reasoning) -> Option<usize> {
+    let effort = reasoning.effort.filter(|e| *e == Effort::None || !template.source().contains(EFFORT));
+    let of_effort = effort.and_then(Effort::budget);
+    match (reasoning.budget, of_effort) {
+        (Some(tokens), Some(most)) => Some(tokens.min(most)),
+        (tokens, most) => tokens.or(most),
+    }
+}
+
+/// What the template is told beside the messages.
+fn options(prompt: &mut ChatPrompt, template: &ChatTemplate) -> Result<RenderOptions, ApiError> {
+    let mut extra = std::mem::take(&mut prompt.kwargs);
+    if let Some(name) = RESERVED.iter().find(|name| extra.contains_key(**name)) {
+        return Err(ApiError::value(format!("chat_template_kwargs.{name}"), "is set by the server"));
+    }
+    let source = template.source();
+    let mut set = |name: &str, value: Value| {
+        if source.contains(name) && !extra.contains_key(name) {
+            extra.insert(name.to_owned(), value);
+        }
+    };
+    let switch = match (prompt.reasoning.effort, prompt.reasoning.budget) {
+        (Some(Effort::None), _) | (None, Some(0)) => Some(false),
+        (Some(_), _) | (None, Some(_)) => Some(true),
+        (None, None) => None,
+    };
+    if let Some(on) = switch {
+        SWITCHES.iter().for_each(|name| set(name, on.into()));
+    }
+    if let Some(effort) = prompt.reasoning.effort.filter(|effort| *effort != Effort::None) {
+        // Templates know these three.
+        set(EFFORT, effort.clamp(Effort::Low, Effort::High).name().into());
+    }
+    if let Some(tokens) = prompt.reasoning.budget {
+        set("thinking_budget", tokens.into());
+    }
+    let tools = prompt.tools.offered();
+    Ok(RenderOptions {
+        tools: (!tools.is_empty()).then(|| tools.iter().map(smelt_api::Tool::to_json).collect()),
+        add_generation_prompt: !prompt.closed,
+        now: Some(jiff::Zoned::now().datetime()),
+        extra,
+        ..RenderOptions::default()
+    })
+}
+
+/// Closes the think block that the template has opened, where there is to be no thought, or the answer has begun. Whether
+/// it is still open.
+fn settle_thinking(
+    rendered: &mut Rendered,
+    tags: Option<&ThinkTags>,
+    reasoning: Reasoning,
+    begun: Option<&ChatMessage>,
+) -> bool {
+    let Some(tags) = tags.filter(|tags| ends_open(rendered, tags)) else { return false };
+    if begun.is_none() && reasoning.effort != Some(Effort::None) && reasoning.budget != Some(0) {
+        return true;
+    }
+    if let Some(thought) = begun.and_then(|begun| begun.reasoning.as_deref()) {
+        push_user(rendered, thought.trim_end());
+    }
+    rendered.text.push_str(&format!("\n{}\n\n", tags.close));
+    false
+}
+
+/// Whether the template, and not a user, has opened a think block at the end.
+fn ends_open(rendered: &Rendered, tags: &ThinkTags) -> bool {
+    let user = rendered.user.last().map_or(0, |range| range.end);
+    tags.is_open(&rendered.text[user..])
+}
+
+fn push_user(rendered: &mut Rendered, text: &str) {
+    let start = rendered.text.len();
+    rendered.text.push_str(text);
+    rendered.user.extend((!text.is_empty()).then_some(start..rendered.text.len()));
+}
+
+/// Messages as a template reads them. Few know the role `developer`, and none more than one message of instructions at
+/// the beginning.
+fn to_template(messages: Vec<ChatMessage>, knows_developer: bool) -> Vec<Message> {
+    let mut merged: Vec<ChatMessage> = Vec::with_capacity(messages.len());
+    for mut message in messages {
+        if message.role == Role::Developer && !knows_developer {
+            message.role = Role::System;
+        }
+        match merged.as_mut_slice() {
+            [first] if first.role == Role::System && message.role == Role::System => {
+                let gap = if first.content.is_empty() || message.content.is_empty() { "" } else { "\n\n" };
+                first.content = [first.content.as_str(), gap, message.content.as_str()].concat();
+            }
+            _ => merged.push(message),
+        }
+    }
+    merged.into_iter().map(to_message).collect()
+}
+
+fn to_message(message: ChatMessage) -> Message {
+    let mut out = Message::new(message.role.name(), message.content);
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            out.fields_mut().insert(name.into(), value);
+        }
+    };
+    set("name", message.name.map(Value::from));
+    set("reasoning_content", message.reasoning.map(Value::from));
+    set("tool_call_id", message.tool_call_id.map(Value::from));
+    let call = |call: smelt_api::ToolCall| {
+        let function = serde_json::json!({"name": call.name, "arguments": call.arguments});
+        serde_json::json!({"id": call.id, "type": "function", "function": function})
+    };
+    let calls: Vec<Value> = message.tool_calls.into_iter().map(call).collect();
+    set("tool_calls", (!calls.is_empty()).then(|| calls.into()));
+    out
+}
+
+/// What a template says about messages that it can't render is the client's to know.
+fn refused(error: &TemplateError) -> ApiError {
+    match error {
+        TemplateError::Syntax { .. } => ApiError::new(Code::Internal, error.to_string()),
+        _ => ApiError {
+            param: Some("messages".into()),
+            ..ApiError::new(Code::InvalidValue, error.to_string())
+        },
+    }
+}
+
+/// The control tokens of a model that are marks of reasoning, and those that are marks of calls too.
+pub(crate) fn marks(model: &Model) -> [Arc<[u32]>; 2] {
+    let Ok(template) = model.template() else { return [Arc::default(), Arc::default()] };
+    let (abilities, tokenizer) = (template.abilities(), model.tokenizer());
+    let thinks = |text: &str| abilities.thinking.is_some_and(|tags| tags.has_mark(text));
+    let ids = 0..u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+    let controls = ids.filter(|id| tokenizer.is_special(*id) && !tokenizer.is_eog(*id));
+    let texts: Vec<(u32, &str)> = controls.filter_map(|id| Some((id, tokenizer.piece(id)?))).collect();
+    let choose = |is_mark: &dyn Fn(&str) -> bool| {
+        texts.iter().filter(|(_, text)| is_mark(text)).map(|(id, _)| *id).collect()
+    };
+    [choose(&thinks), choose(&|text| thinks(text) || abilities.calls.has_mark(text))]
+}
