@@ -8,21 +8,25 @@
 use super::acts::{ActRow, QuantizedActs, Tokens};
 use super::class::Class;
 use super::micro::add_block;
-use super::tile::{OneBlock, PANEL, Panel};
+use super::tile::{OneBlock, PANEL, Panel, Weights};
 use super::unpack::Unpack;
 use crate::isa::{Line, Op, Simd};
 use core::marker::PhantomData;
+use core::ops::Range;
 
 /// Most tokens that this pays for.
 pub(crate) const FEW: usize = 8;
 
-/// Multiplies a panel's whole rows with at most [`FEW`] tokens.
+/// Multiplies whole rows with at most [`FEW`] tokens.
 pub(crate) struct Few<'a, U, const B: usize> {
-    pub(crate) panel: Panel<'a>,
+    pub(crate) weights: Weights<'a>,
+    pub(crate) rows: Range<usize>,
+    /// Where the last rows are copied if they don't fill a panel.
+    pub(crate) edge: &'a mut Vec<u8>,
     pub(crate) acts: &'a QuantizedActs,
     pub(crate) tokens: Tokens<'a>,
-    /// Sixteen sums for each token.
-    pub(crate) sums: &'a mut [Line; FEW],
+    /// Sixteen sums for each panel and token, those of one panel side by side.
+    pub(crate) sums: &'a mut [Line],
     pub(crate) format: PhantomData<U>,
 }
 
@@ -31,18 +35,18 @@ impl<U: Unpack<B>, const B: usize> Op for Few<'_, U, B> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        assert!(self.panel.row_bytes() / B * U::BLOCK <= self.acts.k());
+        assert!(self.weights.row_bytes / B * U::BLOCK <= self.acts.k());
         assert!((1..=FEW).contains(&self.tokens.len()));
         match (S::TOKENS, self.tokens.len()) {
-            (_, 1) => self.groups::<S, 1, 1>(s, 0),
+            (_, 1) => self.panels::<S, 1, 1>(s, 0),
             (1, n) => {
                 for t in 0..n {
-                    self.groups::<S, 1, 1>(s, t);
+                    self.panels::<S, 1, 1>(s, t);
                 }
             }
-            (4, 2..=4) => self.groups::<S, 4, 1>(s, 0),
-            (4, _) => self.groups::<S, 4, 2>(s, 0),
-            _ => self.groups::<S, 8, 1>(s, 0),
+            (4, 2..=4) => self.panels::<S, 4, 1>(s, 0),
+            (4, _) => self.panels::<S, 4, 2>(s, 0),
+            _ => self.panels::<S, 8, 1>(s, 0),
         }
     }
 }
@@ -50,7 +54,7 @@ impl<U: Unpack<B>, const B: usize> Op for Few<'_, U, B> {
 impl<U: Unpack<B>, const B: usize> Few<'_, U, B> {
     /// `G` groups of `T` tokens from `t0` on; behind the last token it is repeated.
     #[inline(always)]
-    fn groups<S: Simd, const T: usize, const G: usize>(&mut self, s: S, t0: usize) {
+    fn panels<S: Simd, const T: usize, const G: usize>(&mut self, s: S, t0: usize) {
         let n = self.tokens.len();
         let mut rows = [[ActRow::EMPTY; T]; G];
         for g in 0..G {
@@ -60,25 +64,41 @@ impl<U: Unpack<B>, const B: usize> Few<'_, U, B> {
             }
         }
         let mut one = OneBlock::new();
-        for v in 0..PANEL / S::LANES {
-            let mut acc = [[[s.splat_f(0.0); T]]; G];
-            for b in 0..self.panel.row_bytes() / B {
-                let blocks = self.panel.blocks::<B>(v * S::LANES, S::LANES, b);
-                U::unpack(s, blocks, 0, &mut one.block(U::SHAPE));
-                for part in 0..U::BLOCK / U::Class::VALUES {
-                    let block = [one.part::<U::Class>(part)];
-                    let value = b * U::BLOCK + part * U::Class::VALUES;
-                    for g in 0..G {
-                        // SAFETY: the block's values lie inside the rows (asserted).
-                        unsafe { add_block::<S, U::Class, 1, 1, T>(s, &block, &rows[g], value, &mut acc[g]) };
+        for (p, first) in self.rows.clone().step_by(PANEL).enumerate() {
+            let panel = self.weights.panel(first, self.rows.end, self.edge);
+            let sums = &mut self.sums[p * n..][..n];
+            for v in 0..PANEL / S::LANES {
+                let acc = half::<S, U, B, T, G>(s, panel, v, &rows, &mut one);
+                for g in 0..G {
+                    for t in 0..T.min(n - t0 - g * T) {
+                        s.store_f(&mut sums[t0 + g * T + t], v, acc[g][0][t]);
                     }
-                }
-            }
-            for g in 0..G {
-                for t in 0..T.min(n - t0 - g * T) {
-                    s.store_f(&mut self.sums[t0 + g * T + t], v, acc[g][0][t]);
                 }
             }
         }
     }
+}
+
+/// The sums of the panel's vector `v` of rows.
+#[inline(always)]
+fn half<S: Simd, U: Unpack<B>, const B: usize, const T: usize, const G: usize>(
+    s: S,
+    panel: Panel<'_>,
+    v: usize,
+    rows: &[[ActRow<'_>; T]; G],
+    one: &mut OneBlock,
+) -> [[[S::F; T]; 1]; G] {
+    let mut acc = [[[s.splat_f(0.0); T]]; G];
+    for b in 0..panel.row_bytes() / B {
+        U::unpack(s, panel.blocks::<B>(v * S::LANES, S::LANES, b), 0, &mut one.block(U::SHAPE));
+        for part in 0..U::BLOCK / U::Class::VALUES {
+            let block = [one.part::<U::Class>(part)];
+            let value = b * U::BLOCK + part * U::Class::VALUES;
+            for g in 0..G {
+                // SAFETY: the block's values lie inside the rows (`Few::run` asserts it).
+                unsafe { add_block::<S, U::Class, 1, 1, T>(s, &block, &rows[g], value, &mut acc[g]) };
+            }
+        }
+    }
+    acc
 }

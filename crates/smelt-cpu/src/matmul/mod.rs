@@ -32,7 +32,7 @@ use few::Few;
 use float::FloatKind;
 use micro::Micro;
 use smelt_quant::{Activation, Format};
-use tile::{PANEL, Panel, Tile};
+use tile::{PANEL, Panel, Tile, Weights};
 use unpack::{Unpack, UnpackBlocks};
 
 /// Values of a row that are unpacked at a time: with 16 rows 16 KiB of codes, which leaves half of a small
@@ -46,6 +46,15 @@ pub struct Scratch {
     sums: Vec<Line>,
     /// A copy of the last rows, where they don't fill a panel.
     edge: Vec<u8>,
+}
+
+impl Scratch {
+    /// Grows the sums to `n` lines.
+    fn fit_sums(&mut self, n: usize) {
+        if self.sums.len() < n {
+            self.sums.resize(n, Line::ZERO);
+        }
+    }
 }
 
 /// Where results go: value `(t, r)` at `t · stride + r`.
@@ -109,7 +118,7 @@ enum Path {
 }
 
 type UnpackFn = fn(Isa, &Panel<'_>, Range<usize>, &mut Tile);
-type FewFn = fn(Isa, Panel<'_>, &QuantizedActs, Tokens<'_>, &mut [Line; FEW]);
+type FewFn = fn(Isa, Weights<'_>, Range<usize>, &QuantizedActs, Tokens<'_>, &mut Scratch);
 type MultiplyFn = fn(Isa, &[Tile], values: Range<usize>, &QuantizedActs, Tokens<'_>, &mut [Line]);
 
 fn unpack_blocks<U: Unpack<B>, const B: usize>(
@@ -124,12 +133,13 @@ fn unpack_blocks<U: Unpack<B>, const B: usize>(
 
 fn few<U: Unpack<B>, const B: usize>(
     isa: Isa,
-    panel: Panel<'_>,
+    weights: Weights<'_>,
+    rows: Range<usize>,
     acts: &QuantizedActs,
     tokens: Tokens<'_>,
-    sums: &mut [Line; FEW],
+    Scratch { sums, edge, .. }: &mut Scratch,
 ) {
-    isa.run(Few::<U, B> { panel, acts, tokens, sums, format: PhantomData });
+    isa.run(Few::<U, B> { weights, rows, edge, acts, tokens, sums, format: PhantomData });
 }
 
 fn multiply<C: Class>(
@@ -233,11 +243,11 @@ pub unsafe fn matmul_rows(
     if rows.is_empty() || tokens.is_empty() {
         return;
     }
+    let job = Job { kernel, weights: Weights { bytes: weights, row_bytes }, acts, tokens, out };
     // SAFETY: the caller's promise is handed on.
     unsafe {
         match kernel.path {
             Path::Tile { unpack, multiply, few } => {
-                let job = Job { kernel, weights, row_bytes, acts, tokens, out };
                 if tokens.len() <= FEW {
                     job.few(rows, few, scratch);
                 } else {
@@ -247,7 +257,7 @@ pub unsafe fn matmul_rows(
             Path::Float(kind) => {
                 float::matmul(kernel.isa, kind, &weights[..rows.end * row_bytes], rows, acts, tokens, out)
             }
-            Path::Oracle => Job { kernel, weights, row_bytes, acts, tokens, out }.row_by_row(rows),
+            Path::Oracle => job.row_by_row(rows),
         }
     }
 }
@@ -269,8 +279,7 @@ pub(crate) fn prefetch_few(weights: &[u8], row_bytes: usize, first: usize) {
 /// The unchanging arguments of one call.
 struct Job<'a> {
     kernel: &'a Kernel,
-    weights: &'a [u8],
-    row_bytes: usize,
+    weights: Weights<'a>,
     acts: &'a QuantizedActs,
     tokens: Tokens<'a>,
     out: OutView<'a>,
@@ -280,14 +289,15 @@ impl Job<'_> {
     /// # Safety
     /// As [`matmul_rows`], for at most [`FEW`] tokens.
     unsafe fn few(&self, rows: Range<usize>, few: FewFn, scratch: &mut Scratch) {
-        let mut sums = [Line::ZERO; FEW];
-        for first in rows.clone().step_by(PANEL) {
-            let panel = Panel::new(self.weights, self.row_bytes, (first, rows.end), &mut scratch.edge);
-            few(self.kernel.isa, panel, self.acts, self.tokens, &mut sums);
+        let n = self.tokens.len();
+        scratch.fit_sums(rows.len().div_ceil(PANEL) * n);
+        few(self.kernel.isa, self.weights, rows.clone(), self.acts, self.tokens, scratch);
+        for (p, first) in rows.clone().step_by(PANEL).enumerate() {
             let wanted = PANEL.min(rows.end - first);
-            for t in 0..self.tokens.len() {
+            for t in 0..n {
+                let sums = scratch.sums[p * n + t].floats();
                 // SAFETY: the caller's promise.
-                unsafe { self.out.write(self.tokens.out_row(t), first, &sums[t].floats()[..wanted]) };
+                unsafe { self.out.write(self.tokens.out_row(t), first, &sums[..wanted]) };
             }
         }
     }
@@ -304,9 +314,7 @@ impl Job<'_> {
         let (isa, k, n) = (self.kernel.isa, self.acts.k(), self.tokens.len());
         let block_len = self.kernel.format.block_len;
         let most = isa.panels();
-        if scratch.sums.len() < n * most {
-            scratch.sums.resize(n * most, Line::ZERO);
-        }
+        scratch.fit_sums(n * most);
         for first in rows.clone().step_by(PANEL * most) {
             let panels = (rows.end - first).div_ceil(PANEL).min(most);
             let (sums, tiles) = (&mut scratch.sums[..n * panels], &mut scratch.tiles[..panels]);
@@ -314,8 +322,7 @@ impl Job<'_> {
             for k0 in (0..k).step_by(CHUNK / most) {
                 let k1 = (k0 + CHUNK / most).min(k);
                 for (p, tile) in tiles.iter_mut().enumerate() {
-                    let rows = (first + p * PANEL, rows.end);
-                    let panel = Panel::new(self.weights, self.row_bytes, rows, &mut scratch.edge);
+                    let panel = self.weights.panel(first + p * PANEL, rows.end, &mut scratch.edge);
                     unpack(isa, &panel, k0 / block_len..k1 / block_len, tile);
                 }
                 multiply(isa, tiles, k0..k1, self.acts, self.tokens, sums);
@@ -332,8 +339,9 @@ impl Job<'_> {
     /// # Safety
     /// As [`matmul_rows`].
     unsafe fn row_by_row(&self, rows: Range<usize>) {
+        let Weights { bytes, row_bytes } = self.weights;
         for r in rows {
-            let bytes = &self.weights[r * self.row_bytes..][..self.row_bytes];
+            let bytes = &bytes[r * row_bytes..][..row_bytes];
             for t in 0..self.tokens.len() {
                 let dot = (self.kernel.format.vec_dot)(bytes, self.acts.oracle_row(self.tokens.row(t)));
                 // SAFETY: the caller's promise.

@@ -13,24 +13,33 @@ pub(crate) struct Panel<'a> {
     row_bytes: usize,
 }
 
-impl<'a> Panel<'a> {
-    /// Rows `first..end`, at most sixteen, of `weights`, whose rows have `row_bytes` bytes. Fewer are copied to `edge` and
-    /// followed by zeros, so that kernels know nothing of a matrix's end.
-    pub(crate) fn new(
-        weights: &'a [u8],
-        row_bytes: usize,
-        (first, end): (usize, usize),
-        edge: &'a mut Vec<u8>,
-    ) -> Self {
+/// Rows of packed blocks, one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Weights<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) row_bytes: usize,
+}
+
+impl<'a> Weights<'a> {
+    /// Rows `first..end`, at most sixteen. Fewer are copied to `edge` and followed by zeros, so that kernels know nothing of a
+    /// matrix's end.
+    #[inline(always)]
+    pub(crate) fn panel<'p>(&self, first: usize, end: usize, edge: &'p mut Vec<u8>) -> Panel<'p>
+    where
+        'a: 'p,
+    {
+        let Self { bytes, row_bytes } = *self;
         if first + PANEL <= end {
-            return Self { bytes: &weights[first * row_bytes..][..PANEL * row_bytes], row_bytes };
+            return Panel { bytes: &bytes[first * row_bytes..][..PANEL * row_bytes], row_bytes };
         }
         edge.clear();
-        edge.extend_from_slice(&weights[first * row_bytes..end * row_bytes]);
+        edge.extend_from_slice(&bytes[first * row_bytes..end * row_bytes]);
         edge.resize(PANEL * row_bytes, 0);
-        Self { bytes: edge, row_bytes }
+        Panel { bytes: edge, row_bytes }
     }
+}
 
+impl<'a> Panel<'a> {
     /// Bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.row_bytes
