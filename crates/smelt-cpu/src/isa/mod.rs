@@ -129,7 +129,7 @@ pub(crate) trait Op {
 }
 
 /// One cache line: sixteen 32-bit lanes, or sixty-four bytes, as tiles are stored.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u32; 16]);
 

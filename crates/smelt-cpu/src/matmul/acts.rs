@@ -70,8 +70,8 @@ pub struct QuantizedActs {
     kind: Activation,
     m: usize,
     k: usize,
-    /// `F32`: `[m][k]`.
-    floats: Vec<f32>,
+    /// `F32`: `[m][k]`, in lines so that vectors seldom straddle two.
+    floats: Vec<Line>,
     /// `[m][k]`, −127..=127.
     codes: Vec<i8>,
     /// One a block of 32 or 256.
@@ -150,7 +150,7 @@ impl QuantizedActs {
             kind,
             m,
             k,
-            floats: fit(&mut self.floats, n - quantised),
+            floats: fit(&mut self.floats, (n - quantised).div_ceil(16)).cast(),
             codes: fit(&mut self.codes, quantised),
             scales: fit(&mut self.scales, quantised / block),
             // One more, so that the last may be read as a pair.
@@ -222,7 +222,11 @@ impl QuantizedActs {
     #[inline(always)]
     pub(crate) fn float_row(&self, t: usize) -> &[f32] {
         assert!(t < self.m);
-        &self.floats[t * self.k..][..self.k]
+        // SAFETY: `reshape` made room for m · k floats, `t` is one of the m rows, and a line is sixteen floats.
+        unsafe {
+            let row = self.floats.as_ptr().cast::<f32>().add(t * self.k);
+            core::slice::from_raw_parts(row, self.k)
+        }
     }
 }
 

@@ -255,7 +255,8 @@ pub unsafe fn matmul_rows(
                 }
             }
             Path::Float(kind) => {
-                float::matmul(kernel.isa, kind, &weights[..rows.end * row_bytes], rows, acts, tokens, out)
+                let (weights, sums) = (&weights[..rows.end * row_bytes], &mut scratch.sums);
+                float::Job { weights, rows, acts, tokens, out, sums }.run(kernel.isa, kind);
             }
             Path::Oracle => job.row_by_row(rows),
         }
