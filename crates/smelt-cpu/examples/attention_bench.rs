@@ -79,28 +79,36 @@ impl Shape {
         backend.reserve_pages(DEPTH / PAGE_TOKENS + 1).expect("memory");
     }
 
-    /// Runs a step of `rows` rows from `position` on; its seconds.
-    fn step(&self, backend: &mut Cpu, position: usize, rows: usize) -> f64 {
-        let pages: Vec<u32> = (0..(DEPTH / PAGE_TOKENS + 1) as u32).collect();
-        let positions: Vec<u32> = (position..position + rows).map(|p| p as u32).collect();
-        let tokens: Vec<u32> = positions.iter().map(|p| p * 37 % VOCAB as u32).collect();
-        let inputs = StepInputs {
-            tokens: &tokens,
-            positions: &positions,
-            sequence: &vec![0; rows],
-            sequences: &[SequenceInput { pages: &pages }],
-            logit_rows: &[0],
-        };
+    /// Writes keys and values to all pages, each as a sequence of its own, which takes no time.
+    fn fill(&self, backend: &mut Cpu) {
+        let pages: Vec<u32> = (0..(DEPTH / PAGE_TOKENS) as u32).collect();
+        for pages in pages.chunks(PREFILL / PAGE_TOKENS) {
+            let sequences: Vec<_> = pages.chunks(1).map(|pages| SequenceInput { pages }).collect();
+            let rows: Vec<_> =
+                (0..pages.len() * PAGE_TOKENS).map(|i| (i / PAGE_TOKENS, i % PAGE_TOKENS)).collect();
+            self.step(backend, &sequences, &rows);
+        }
+    }
+
+    /// Runs a step whose rows are sequences and positions; its seconds.
+    fn step(&self, backend: &mut Cpu, sequences: &[SequenceInput<'_>], rows: &[(usize, usize)]) -> f64 {
+        let sequence: Vec<u32> = rows.iter().map(|row| row.0 as u32).collect();
+        let positions: Vec<u32> = rows.iter().map(|row| row.1 as u32).collect();
+        let tokens: Vec<u32> = (0..rows.len()).map(|i| (i * 37 % VOCAB) as u32).collect();
+        let (tokens, positions, sequence) = (&tokens[..], &positions[..], &sequence[..]);
         let start = Instant::now();
+        let inputs = StepInputs { tokens, positions, sequence, sequences, logit_rows: &[0] };
         backend.run(&inputs).expect("a valid step");
         start.elapsed().as_secs_f64()
     }
 
     /// The median of many steps' seconds.
     fn seconds(&self, backend: &mut Cpu, position: usize, rows: usize) -> f64 {
+        let pages: Vec<u32> = (0..(DEPTH / PAGE_TOKENS + 1) as u32).collect();
+        let rows: Vec<_> = (position..position + rows).map(|position| (0, position)).collect();
         let (begin, mut times) = (Instant::now(), Vec::new());
         while times.len() < 3 || begin.elapsed().as_secs_f64() < SECONDS {
-            times.push(self.step(backend, position, rows));
+            times.push(self.step(backend, &[SequenceInput { pages: &pages }], &rows));
         }
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
@@ -110,9 +118,7 @@ impl Shape {
         let settings = CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa) };
         let mut backend = Cpu::new(settings).expect("the CPU has the instruction set");
         self.prepare(KvFormats { k: format, v: format }, &mut backend);
-        for position in (0..DEPTH).step_by(PREFILL) {
-            self.step(&mut backend, position, PREFILL);
-        }
+        self.fill(&mut backend);
         let prefill = self.seconds(&mut backend, BEHIND, PREFILL) - self.seconds(&mut backend, 0, PREFILL);
         let macs = 2 * self.layers() * self.heads * self.dim * PREFILL * BEHIND;
         let decode = self.seconds(&mut backend, DEPTH, 1) - self.seconds(&mut backend, 0, 1);

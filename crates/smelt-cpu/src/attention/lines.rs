@@ -4,9 +4,14 @@
 //! rows takes `C` vectors of them side by side, in f32: see [`Sink`].
 
 use crate::cache::{BLOCK, Format, Head, Single};
+use crate::isa::prefetch;
 use crate::wide::Wide;
 use smelt_backend::PAGE_TOKENS;
 use std::ops::Range;
+
+/// Bytes between what is read and what is prefetched. A head's pages mostly follow each other, but the hardware's own
+/// prefetching ends with the pages of virtual memory, which are hardly larger.
+const AHEAD: usize = 4 << 10;
 
 /// Where a head's rows are.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +21,8 @@ pub(super) struct Lines<'a, F: Format> {
     row: usize,
     /// Codes from a vector of a row to the next, where codes are values.
     vector: usize,
+    /// Bytes to what is prefetched.
+    ahead: usize,
 }
 
 /// Takes rows in ascending order.
@@ -50,15 +57,14 @@ impl<W: Wide, const C: usize> Scale<W, C> for ByLane<W::V, C> {
     }
 }
 
-/// A scale for each row.
-struct ByRow([f32; PAGE_TOKENS]);
+/// A scale for each row and block; the first vector begins a block, or stands alone.
+struct ByRow([[f32; PAGE_TOKENS]; 2]);
 
 impl<W: Wide, const C: usize> Scale<W, C> for ByRow {
     #[inline(always)]
     fn apply(&self, w: W, row: usize, mut vectors: [W::V; C]) -> [W::V; C] {
-        let scale = w.splat(self.0[row % PAGE_TOKENS]);
         for c in 0..C {
-            vectors[c] = w.mul(vectors[c], scale);
+            vectors[c] = w.mul(vectors[c], w.splat(self.0[c * 16 / BLOCK][row % PAGE_TOKENS]));
         }
         vectors
     }
@@ -67,19 +73,19 @@ impl<W: Wide, const C: usize> Scale<W, C> for ByRow {
 impl<'a> Lines<'a, Single> {
     /// What [`Lines::unpack_keys`] or [`Lines::unpack_values`] wrote, of `rows` rows.
     pub(super) fn unpacked(values: &'a [f32], rows: usize) -> Self {
-        Self { head: Head { codes: values, scales: &[] }, row: 16, vector: rows * 16 }
+        Self { head: Head { codes: values, scales: &[] }, row: 16, vector: rows * 16, ahead: 0 }
     }
 }
 
 impl<'a, F: Format> Lines<'a, F> {
     /// Keys.
     pub(super) fn keys(head: Head<'a, F>) -> Self {
-        Self { head, row: PAGE_TOKENS, vector: 16 }
+        Self { head, row: PAGE_TOKENS, vector: 16, ahead: AHEAD }
     }
 
     /// Values of `stride` dimensions, which are whole blocks.
     pub(super) fn values(head: Head<'a, F>, stride: usize) -> Self {
-        Self { head, row: stride / BLOCK * F::CODES, vector: 16 }
+        Self { head, row: stride / BLOCK * F::CODES, vector: 16, ahead: AHEAD }
     }
 
     /// Hands over `dim` dimensions of the keys of the tokens from `16 · vector` on.
@@ -109,8 +115,8 @@ impl<'a, F: Format> Lines<'a, F> {
         }
     }
 
-    /// Hands over the values of `tokens`, their dimensions from `16 · vector` on, which are in one block where blocks
-    /// have scales.
+    /// Hands over the values of `tokens`, their dimensions from `16 · vector` on; where several vectors are, they begin
+    /// with a block.
     #[inline(always)]
     pub(super) fn read_values<W: Wide, const C: usize>(
         &self,
@@ -123,15 +129,16 @@ impl<'a, F: Format> Lines<'a, F> {
         if !F::SCALED {
             return self.read(w, tokens, first, self.places(vector), &Unscaled, sink);
         }
-        let block = vector * 16 / BLOCK;
-        let mut scales = [0.0; PAGE_TOKENS];
-        let halves = self.head.scales[block].as_chunks::<16>().0;
-        for (half, scales) in halves.iter().zip(scales.as_chunks_mut::<16>().0) {
-            w.store(w.load_half(half), scales);
+        let mut scales = [[0.0; PAGE_TOKENS]; 2];
+        for (i, scales) in scales.iter_mut().take((C * 16).div_ceil(BLOCK)).enumerate() {
+            let halves = self.head.scales[vector * 16 / BLOCK + i].as_chunks::<16>().0;
+            for (half, scales) in halves.iter().zip(scales.as_chunks_mut::<16>().0) {
+                w.store(w.load_half(half), scales);
+            }
         }
         let mut places = [Place::default(); C];
         for c in 0..C {
-            let within = (vector + c) * 16 % BLOCK;
+            let (block, within) = ((vector + c) * 16 / BLOCK, (vector + c) * 16 % BLOCK);
             let (offset, shift) = (block * F::CODES + within % F::CODES, (within / F::CODES) as u32 * 4);
             places[c] = Place { offset, shift };
         }
@@ -166,6 +173,10 @@ impl<'a, F: Format> Lines<'a, F> {
         assert!(places.iter().all(|place| place.offset + last <= self.head.codes.len()));
         let (first, start) = (rows.start, self.head.codes.as_ptr());
         for row in rows {
+            let next = start.wrapping_add(places[0].offset + (from + row - first) * self.row).cast::<u8>();
+            for line in 0..(C * 16 * size_of::<F::Code>() * F::CODES / BLOCK).div_ceil(64) {
+                prefetch(next.wrapping_add(self.ahead + line * 64));
+            }
             let mut vectors = [w.splat(0.0); C];
             for c in 0..C {
                 let at = places[c].offset + (from + row - first) * self.row;

@@ -217,15 +217,15 @@ macro_rules! groups {
         let mut queries: Range<usize> = $queries;
         while !queries.is_empty() {
             let $first = queries.start;
-            queries.start += match (queries.len(), W::SUMS) {
-                (_, 1) => { $self.$method::<W, F, 1, 1>($($argument),*); 1 }
-                (1, _) => { $self.$method::<W, F, 1, 2>($($argument),*); 1 }
-                (2, _) => { $self.$method::<W, F, 2, 2>($($argument),*); 2 }
-                (3, _) => { $self.$method::<W, F, 3, 2>($($argument),*); 3 }
-                (4 | 5, 16) => { $self.$method::<W, F, 4, 2>($($argument),*); 4 }
-                (4 | 5, _) => { $self.$method::<W, F, 4, 1>($($argument),*); 4 }
-                (_, 16) => { $self.$method::<W, F, GROUP, 2>($($argument),*); GROUP }
-                _ => { $self.$method::<W, F, GROUP, 1>($($argument),*); GROUP }
+            queries.start += match queries.len() {
+                _ if W::SUMS == 1 => { $self.$method::<W, F, 1, 1>($($argument),*); 1 }
+                1 => { $self.$method::<W, F, 1, 2>($($argument),*); 1 }
+                2 => { $self.$method::<W, F, 2, 2>($($argument),*); 2 }
+                3 => { $self.$method::<W, F, 3, 2>($($argument),*); 3 }
+                4 | 5 if W::SUMS < 8 => { $self.$method::<W, F, 4, 1>($($argument),*); 4 }
+                4 | 5 => { $self.$method::<W, F, 4, 2>($($argument),*); 4 }
+                _ if W::SUMS < 2 * GROUP => { $self.$method::<W, F, GROUP, 1>($($argument),*); GROUP }
+                _ => { $self.$method::<W, F, GROUP, 2>($($argument),*); GROUP }
             }
         }
     }};
@@ -301,11 +301,31 @@ impl Outputs<'_> {
         state: &mut State,
         first: usize,
     ) {
+        let vectors = self.stride / 16;
+        if C == 2 && 4 * M <= W::SUMS {
+            // Whole rows where they have 64 dimensions: memory is read in order.
+            self.columns::<W, F, M, 4>(w, values, state, first, 0..vectors / 4 * 4);
+            self.columns::<W, F, M, C>(w, values, state, first, vectors / 4 * 4..vectors);
+        } else {
+            self.columns::<W, F, M, C>(w, values, state, first, 0..vectors);
+        }
+    }
+
+    /// Some vectors of dimensions.
+    #[inline(always)]
+    fn columns<W: Wide, F: Format, const M: usize, const C: usize>(
+        &self,
+        w: W,
+        values: &Lines<'_, F>,
+        state: &mut State,
+        first: usize,
+        vectors: Range<usize>,
+    ) {
         let mut p: [&[f32]; M] = [&[]; M];
         for m in 0..M {
             p[m] = &self.p[first + m][self.column..][self.visible.clone()];
         }
-        for vector in (0..self.stride / 16).step_by(C) {
+        for vector in vectors.step_by(C) {
             let mut sums =
                 Sums::<W, M, C> { factors: p, first: self.visible.start, sums: [[w.splat(0.0); C]; M] };
             for m in 0..M {

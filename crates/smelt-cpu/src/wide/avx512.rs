@@ -25,7 +25,7 @@ macro_rules! avx512 {
 
 impl Wide for Avx512Vnni {
     type V = __m512;
-    const SUMS: usize = 16;
+    const SUMS: usize = 24;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
