@@ -3,17 +3,37 @@
 Each function is a case. What is compared are the clients' own types: a response that a client can't read fails here.
 """
 
+import datetime
 import sys
 import time
+import typing
 
 import anthropic
 import httpx
 import ollama
 import openai
+import pydantic
 
 BASE, MODEL = sys.argv[1:3]
 ASK = [{"role": "user", "content": "Why is the sky blue?"}]
 FIXED = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 16}
+
+class City(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=20)
+    population: typing.Annotated[int, pydantic.Field(ge=0, le=99_999_999)]
+    founded: typing.Optional[datetime.date] = None
+
+
+class Country(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=20)
+    size: typing.Literal["small", "large"]
+    cities: typing.Annotated[list[City], pydantic.Field(min_length=1, max_length=2)]
+
+
+class Verdict(pydantic.BaseModel):
+    is_right: bool
+    certainty: typing.Literal["low", "high"]
+
 
 gpt = openai.OpenAI(base_url=f"{BASE}/v1", api_key="none", max_retries=0)
 claude = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0)
@@ -100,6 +120,25 @@ def openai_errors():
     assert error.param == "temperature" and error.request_id
 
 
+def openai_structure():
+    """Schemas as Pydantic writes them: parsed answers have the types of the model."""
+    fixed = dict(FIXED, max_tokens=200, response_format=Country)
+    parsed = gpt.chat.completions.parse(**fixed)
+    country = parsed.choices[0].message.parsed
+    assert isinstance(country, Country) and 1 <= len(country.cities) <= 2, country
+    assert parsed.choices[0].finish_reason == "stop"
+    with gpt.chat.completions.stream(**fixed) as stream:
+        assert stream.get_final_completion().choices[0].message.parsed == country
+    plain = gpt.chat.completions.create(**dict(fixed, response_format={"type": "json_object"}, max_tokens=40))
+    assert plain.choices[0].message.content.startswith("{")
+    words = {"structured_outputs": {"choice": ["yes", "no"]}}
+    assert gpt.chat.completions.create(**FIXED, extra_body=words).choices[0].message.content in ("yes", "no")
+    schema = {"name": "n", "schema": {"type": "array", "uniqueItems": True}}
+    refused = dict(FIXED, response_format={"type": "json_schema", "json_schema": schema})
+    error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**refused), "uniqueItems")
+    assert error.param == "response_format.json_schema.schema"
+
+
 def openai_completions():
     fixed = {"model": MODEL, "prompt": "The sky is", "temperature": 0, "max_tokens": 8}
     plain = gpt.completions.create(**fixed).choices[0]
@@ -154,6 +193,23 @@ def anthropic_errors():
     raises(anthropic.BadRequestError, lambda: claude.messages.create(**dict(fixed, messages=long)), "prompt is too long")
 
 
+def anthropic_structure():
+    # The client drops bounds of lengths from schemas, so this one has none.
+    parsed = claude.messages.parse(model=MODEL, max_tokens=200, messages=ASK, output_format=Verdict)
+    assert isinstance(parsed.parsed_output, Verdict) and parsed.stop_reason == "end_turn"
+
+
+def ollama_structure():
+    options = {"temperature": 0, "num_predict": 200}
+    fixed = {"model": MODEL, "options": options, "format": Country.model_json_schema()}
+    whole = llama.chat(messages=ASK, **fixed)
+    country = Country.model_validate_json(whole.message.content)
+    assert whole.done_reason == "stop"
+    pieces = llama.chat(messages=ASK, stream=True, **fixed)
+    assert Country.model_validate_json("".join(piece.message.content for piece in pieces)) == country
+    assert Country.model_validate_json(llama.generate(prompt=ASK[0]["content"], **fixed).response)
+
+
 def ollama_routes():
     options = {"temperature": 0, "num_predict": 12}
     whole = llama.chat(model=MODEL, messages=ASK, options=options)
@@ -170,7 +226,7 @@ def ollama_routes():
     assert running.model == MODEL
     shown = llama.show(MODEL)
     assert shown.modelinfo["general.architecture"] == shown.details.family
-    error = raises(ollama.ResponseError, lambda: llama.chat(model=MODEL, messages=ASK, format="json"), "format")
+    error = raises(ollama.ResponseError, lambda: llama.chat(model=MODEL, messages=ASK, format="xml"), "format")
     assert error.status_code == 400
     assert raises(ollama.ResponseError, lambda: llama.chat(model="nothing", messages=ASK)).status_code == 404
 
@@ -181,11 +237,14 @@ CASES = [
     openai_chat_stream_helper,
     openai_chat_parameters,
     openai_errors,
+    openai_structure,
     openai_completions,
     openai_cancel,
     anthropic_messages,
     anthropic_errors,
+    anthropic_structure,
     ollama_routes,
+    ollama_structure,
 ]
 
 

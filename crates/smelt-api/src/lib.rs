@@ -15,6 +15,7 @@ pub mod openai;
 pub mod params;
 pub mod reasoning;
 pub mod sampling;
+pub mod structure;
 pub mod tokens;
 pub mod tools;
 
@@ -22,4 +23,5 @@ pub use error::{ApiError, Code, Dialect};
 pub use message::{ChatMessage, Role, ToolCall};
 pub use reasoning::{Effort, Reasoning};
 pub use sampling::{Limits, Sampling};
+pub use structure::{Form, Structure};
 pub use tools::{Tool, ToolChoice, Tools};

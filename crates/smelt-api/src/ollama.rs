@@ -8,6 +8,7 @@ use crate::message::{ChatMessage, Role};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::Reasoning;
 use crate::sampling::{COMMON, Limits, Sampling};
+use crate::structure::Structure;
 use crate::tools::Tools;
 
 use Kind::{Any, Bool, Integer, List, Object, Text};
@@ -19,12 +20,7 @@ static BOTH: &[Param] = &[
     param("model", Text, Required, "the model's name; `:latest` may follow"),
     param("stream", Bool, Yes, "send the answer piece by piece; on"),
     param("options", Object, Yes, "how tokens are chosen and where the answer ends"),
-    param(
-        "format",
-        Any,
-        Only(&["\"\""]),
-        "structured output is not implemented yet; ask for JSON in the prompt",
-    ),
+    param("format", Any, Yes, "`json`, or a JSON schema that the answer must meet"),
     param("think", Any, Yes, "whether to think, or how much: low, medium, high"),
     param("keep_alive", Any, Harmless, "models stay loaded"),
     param("logprobs", Any, Only(&["false"]), "use /v1/chat/completions"),
@@ -93,6 +89,8 @@ pub struct Common {
     pub sampling: Sampling,
     /// Where the answer ends.
     pub limits: Limits,
+    /// What the answer must look like.
+    pub structure: Option<Structure>,
     /// Tokens of prompt and answer together.
     pub num_ctx: Option<usize>,
     /// Fields that nobody knows.
@@ -110,6 +108,7 @@ impl Common {
             reasoning: Reasoning::read_ollama(fields)?,
             sampling: Sampling::read(&mut options)?,
             limits: Limits::read(&mut options, &["num_predict"], "stop")?,
+            structure: Structure::read_format(fields)?,
             num_ctx: options.count("num_ctx"),
             unknown,
         })

@@ -8,6 +8,7 @@ use crate::message::{ChatMessage, Role};
 use crate::params::{Fields, Kind, Param, Params, Support, param, shown};
 use crate::reasoning::{self, Reasoning};
 use crate::sampling::{COMMON, EXTENSIONS, Limits, Sampling};
+use crate::structure::{STRUCTURE, Structure};
 use crate::tools::{self, Tools};
 
 use Kind::{Any, Bool, Integer, List, Object, Text};
@@ -21,7 +22,6 @@ pub const MOST_LOGPROBS: i64 = 20;
 /// Prompts of one request for completions.
 const MOST_PROMPTS: usize = 128;
 const OLD_FUNCTIONS: &str = "use tools";
-const NO_STRUCTURE: &str = "structured output is not implemented yet; ask for JSON in the prompt";
 
 /// What chat completions and completions have in common.
 static BOTH: &[Param] = &[
@@ -38,7 +38,6 @@ static BOTH: &[Param] = &[
     param("service_tier", Any, Only(&["\"auto\"", "\"default\""]), "there is one tier"),
     param("store", Any, Only(&["false"]), "nothing is stored"),
     param("priority", Integer(-1000, 1000), Yes, "lower goes first; 0 is usual"),
-    param("response_format", Any, Only(&[r#"{"type":"text"}"#]), NO_STRUCTURE),
 ];
 
 /// What only chat completions have.
@@ -82,9 +81,10 @@ static COMPLETION: &[Param] = &[
 ];
 
 /// The parameters of chat completions.
-pub static CHAT_PARAMS: &[Params] = &[BOTH, CHAT, tools::CHAT, reasoning::CHAT, COMMON, EXTENSIONS];
+pub static CHAT_PARAMS: &[Params] =
+    &[BOTH, CHAT, tools::CHAT, reasoning::CHAT, STRUCTURE, COMMON, EXTENSIONS];
 /// The parameters of completions.
-pub static COMPLETION_PARAMS: &[Params] = &[BOTH, COMPLETION, COMMON, EXTENSIONS];
+pub static COMPLETION_PARAMS: &[Params] = &[BOTH, COMPLETION, STRUCTURE, COMMON, EXTENSIONS];
 
 static STREAM_OPTIONS: &[Param] = &[
     param("include_usage", Bool, Yes, "a last chunk tells the usage"),
@@ -110,6 +110,8 @@ pub struct Common {
     pub sampling: Sampling,
     /// Where answers end.
     pub limits: Limits,
+    /// What answers must look like.
+    pub structure: Option<Structure>,
     /// Fields that nobody knows.
     pub unknown: Vec<String>,
 }
@@ -145,6 +147,7 @@ impl Common {
             stream: fields.bool("stream").unwrap_or(false).then(|| options.unwrap_or_default()),
             sampling: Sampling::read(fields)?,
             limits: Limits::read(fields, &MAX_TOKENS, "stop")?,
+            structure: Structure::read(fields)?,
             unknown,
         })
     }

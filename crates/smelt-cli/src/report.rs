@@ -82,6 +82,7 @@ fn is_usage(error: &anyhow::Error) -> bool {
                     | Error::Setting { .. }
                     | Error::Sampler(_)
                     | Error::Stop(_)
+                    | Error::Grammar(_)
                     | Error::EmptyPrompt
             )
         })

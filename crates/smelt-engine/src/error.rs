@@ -1,5 +1,6 @@
 //! What can go wrong in the engine.
 
+use crate::grammar::GrammarError;
 use crate::sampler::SampleError;
 use crate::stop::StopError;
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ pub enum Error {
     /// A stop string.
     #[error(transparent)]
     Stop(#[from] StopError),
+    /// What an answer is to look like.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
     /// The constraint on an answer gave up.
     #[error("the constraint on the answer can't go on: {0}")]
     Constraint(String),

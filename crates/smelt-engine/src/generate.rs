@@ -3,7 +3,7 @@
 use crate::emitter::{Emission, Emitted, Emitter};
 use crate::runner::Want;
 use crate::sampler::SamplerSettings;
-use crate::{Engine, Error, Sequence};
+use crate::{Engine, Error, Grammar, Sequence};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Emit the texts of control tokens.
     pub show_special: bool,
+    /// What the answer must look like.
+    pub grammar: Option<Grammar>,
 }
 
 /// What happens while generating.
@@ -115,7 +117,8 @@ impl Engine {
     /// computed afterwards, so that the next turn goes on from there.
     ///
     /// # Errors
-    /// If the prompt is empty or doesn't fit, a setting is out of range, or the model computes nonsense.
+    /// If the prompt is empty or doesn't fit, a setting is out of range, the grammar can't be enforced, or the model
+    /// computes nonsense.
     pub fn generate(
         &mut self,
         sequence: &mut Sequence,
@@ -140,7 +143,7 @@ impl Engine {
             show_special: request.show_special,
             shown: Arc::default(),
             logprobs: None,
-            constraint: None,
+            constraint: request.grammar.as_ref().map(|grammar| self.model.constrain(grammar)).transpose()?,
         };
         let mut emitter = Emitter::new(&self.model, emission, prompt)?;
         // The last token is always computed, because its logits are needed.

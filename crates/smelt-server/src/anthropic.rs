@@ -31,8 +31,8 @@ async fn encode(call: &Call, conversation: Conversation) -> Result<(Arc<Loaded>,
     call.app.metrics.volatile_blocks.add(conversation.volatile as u64);
     let model = call.app.models.find(Some(&conversation.model))?;
     let continues = conversation.continues();
-    let Conversation { messages, tools, reasoning, .. } = conversation;
-    let prompt = ChatPrompt { messages, tools, reasoning, continues, ..ChatPrompt::default() };
+    let Conversation { messages, tools, reasoning, structure, .. } = conversation;
+    let prompt = ChatPrompt { messages, tools, reasoning, structure, continues, ..ChatPrompt::default() };
     let prompt = prepare(&model, prompt).await?;
     Ok((model, prompt))
 }

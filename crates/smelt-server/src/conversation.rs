@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use smelt_api::{ApiError, ChatMessage, Code, Effort, Reasoning, Role, ToolChoice, Tools};
+use smelt_api::{ApiError, ChatMessage, Code, Effort, Reasoning, Role, Structure, ToolChoice, Tools};
 use smelt_engine::chat::{Message, RenderOptions};
 use smelt_engine::tokenizer::answer::{ReaderOptions, ThinkTags, Tool, ToolSet};
 use smelt_engine::tokenizer::chat::{ChatTemplate, Rendered, TemplateError};
@@ -11,6 +11,7 @@ use smelt_engine::{Constraint, Model, ThinkingBudget};
 
 use crate::models::Loaded;
 use crate::prompt::beside;
+use crate::structure::constrain;
 
 /// How a conversation becomes a prompt.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct ChatPrompt {
     pub(crate) messages: Vec<ChatMessage>,
     pub(crate) tools: Tools,
     pub(crate) reasoning: Reasoning,
+    /// What the answer must look like.
+    pub(crate) structure: Option<Structure>,
     /// Variables for the template.
     pub(crate) kwargs: Map<String, Value>,
     /// Go on in the last message, which is the assistant's.
@@ -71,11 +74,19 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
         // What the answer begins with is text like any other.
         push_user(&mut rendered, begun.content.trim_end());
     }
-    let constraint = abilities.thinking.and_then(|tags| {
-        let tokens = budget(template, prompt.reasoning)?;
-        Some(Box::new(ThinkingBudget::new(model, tags, is_open, tokens, None)) as Box<dyn Constraint>)
-    });
     let offered = prompt.tools.offered();
+    if let Some(structure) = prompt.structure.as_ref().filter(|_| !offered.is_empty()) {
+        let problem =
+            "can't be had together with tools, because a call has another form; use tool_choice none";
+        return Err(ApiError::value(structure.param.clone(), problem));
+    }
+    // An answer that has begun has no thoughts any more.
+    let thoughts = abilities.thinking.filter(|_| begun.is_none()).map(|tags| (tags, is_open));
+    let mut constraint =
+        prompt.structure.map(|structure| constrain(model, structure, thoughts)).transpose()?;
+    if let (Some(tags), Some(tokens)) = (abilities.thinking, budget(template, prompt.reasoning)) {
+        constraint = Some(Box::new(ThinkingBudget::new(model, tags, is_open, tokens, constraint)));
+    }
     let calls = (!offered.is_empty()).then(|| (abilities.calls, Arc::new(tool_set(&prompt.tools))));
     Ok(Prepared {
         tokens: model.tokenizer().encode_rendered(&rendered),

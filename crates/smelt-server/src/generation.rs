@@ -158,8 +158,11 @@ impl Generation {
 
 fn failure_error(failure: &Failure) -> ApiError {
     let code = match failure {
-        // What the request asked for leaves no token to choose.
-        Failure::Engine(error) if matches!(**error, smelt_engine::Error::Sampler(_)) => Code::InvalidValue,
+        // What the request asked for leaves no token to choose, or grew too complex.
+        Failure::Engine(error) => match **error {
+            smelt_engine::Error::Sampler(_) | smelt_engine::Error::Constraint(_) => Code::InvalidValue,
+            _ => Code::Internal,
+        },
         _ => Code::Internal,
     };
     ApiError::new(code, failure.to_string())

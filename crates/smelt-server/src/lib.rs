@@ -6,6 +6,7 @@
 //!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
 //!       openai/ anthropic ollama tokens      one dialect each: wire types to engine requests, and back
 //!         conversation  messages and tools to a prompt, and how its answer is read
+//!         structure   schemas and grammars to constraints
 //!         prompt      texts to tokens, wishes to settings
 //!         generation  the engine's events, read, which end with whoever waits for them
 //!         stream      pieces of an answer to a body
@@ -33,6 +34,7 @@ mod prompt;
 mod routes;
 mod settings;
 mod stream;
+mod structure;
 mod tokens;
 
 pub use access::ApiKey;

@@ -20,6 +20,7 @@ use crate::generation::{Answer, Generation, News};
 use crate::models::Loaded;
 use crate::prompt::{self, beside};
 use crate::stream::{Framing, Gone, Pieces, respond};
+use crate::structure;
 
 /// Which of the two routes answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,33 +30,36 @@ enum Form {
 }
 
 pub(crate) async fn chat(call: Call) -> Result<Response, ApiError> {
-    let ChatRequest { common, messages, tools } = ChatRequest::read(&call.body)?;
+    let ChatRequest { mut common, messages, tools } = ChatRequest::read(&call.body)?;
     call.tolerate(&common.unknown);
     let model = call.app.models.find(Some(&common.model))?;
     if messages.is_empty() {
         return Ok(loaded(&call, Form::Chat, &common));
     }
-    let prompt = ChatPrompt { messages, tools, reasoning: common.reasoning, ..ChatPrompt::default() };
+    let (reasoning, structure) = (common.reasoning, common.structure.take());
+    let prompt = ChatPrompt { messages, tools, reasoning, structure, ..ChatPrompt::default() };
     let prompt = prepare_chat(&model, prompt).await?;
     answer(call, model, Form::Chat, common, prompt).await
 }
 
 pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
-    let GenerateRequest { common, prompt: text, system, raw } = GenerateRequest::read(&call.body)?;
+    let GenerateRequest { mut common, prompt: text, system, raw } = GenerateRequest::read(&call.body)?;
     call.tolerate(&common.unknown);
     let model = call.app.models.find(Some(&common.model))?;
     if text.is_empty() {
         return Ok(loaded(&call, Form::Generate, &common));
     }
+    let structure = common.structure.take();
     let prompt = if raw {
+        let constraint = structure::constraint(&model, structure).await?;
         let model = model.clone();
         let tokens = beside(move || Ok(prompt::encode_text(model.model(), &text, true))).await?;
-        Prepared { tokens, reading: ReaderOptions::default(), shown: Arc::default(), constraint: None }
+        Prepared { tokens, reading: ReaderOptions::default(), shown: Arc::default(), constraint }
     } else {
         let system = system.map(|text| ChatMessage::new(Role::System, text));
         let messages = system.into_iter().chain([ChatMessage::new(Role::User, text)]).collect();
         let reasoning = common.reasoning;
-        prepare_chat(&model, ChatPrompt { messages, reasoning, ..ChatPrompt::default() }).await?
+        prepare_chat(&model, ChatPrompt { messages, reasoning, structure, ..ChatPrompt::default() }).await?
     };
     answer(call, model, Form::Generate, common, prompt).await
 }

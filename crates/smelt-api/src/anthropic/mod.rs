@@ -10,6 +10,7 @@ use crate::message::{ChatMessage, Role, read_content};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::Reasoning;
 use crate::sampling::{Limits, MOST_STOPS, Sampling};
+use crate::structure::Structure;
 use crate::tools::Tools;
 
 use Kind::{Any, Bool, Integer, List, Number, Object, Text, Texts};
@@ -25,8 +26,8 @@ static CONVERSATION: &[Param] = &[
     param("tools", List, Yes, "functions that the model may call"),
     param("tool_choice", Object, Yes, "auto, any, none, or the tool to call"),
     param("thinking", Object, Yes, "whether to think, and how many tokens at most"),
-    param("output_config", Any, Only(&["{}"]), "structured output is not implemented yet"),
-    param("output_format", Any, Only(&[]), "structured output is not implemented yet"),
+    param("output_config", Object, Yes, "`format`: a JSON schema that the answer must meet"),
+    param("output_format", Object, Yes, "the same, in an older word"),
     param("mcp_servers", Any, Only(&["[]"]), "tools are functions that the client runs"),
     param("context_management", Any, Only(&[]), "the conversation is used as it is sent"),
     param("cache_control", Any, Harmless, "the cache finds common beginnings by itself"),
@@ -67,6 +68,8 @@ pub struct Conversation {
     pub tools: Tools,
     /// What it is to think.
     pub reasoning: Reasoning,
+    /// What the answer must look like.
+    pub structure: Option<Structure>,
     /// Blocks of the instructions that were left out, because they change with every request.
     pub volatile: usize,
     /// Fields that nobody knows.
@@ -92,6 +95,7 @@ impl Conversation {
             messages: system.into_iter().chain(messages).collect(),
             tools: Tools::read_anthropic(fields)?,
             reasoning: Reasoning::read_anthropic(fields)?,
+            structure: Structure::read_anthropic(fields)?,
             volatile,
             unknown: fields.unknown().to_vec(),
         })

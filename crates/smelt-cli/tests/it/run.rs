@@ -142,6 +142,8 @@ fn what_can_not_be_is_a_usage_error() {
         (&["--max-tokens", "-1"], "invalid value '-1' for '--max-tokens"),
         (&["--top-k", "-1"], "invalid value '-1' for '--top-k"),
         (&["--logit-bias", "512=1"], "vocabulary has only 512 tokens"),
+        (&["--regex", "("], "unclosed group"),
+        (&["--regex", "a", "--grammar", "x"], "--grammar"),
     ] {
         run(&[&["run", model, "x"], flags].concat(), "").failed(2, message);
     }
@@ -154,6 +156,32 @@ fn what_can_not_be_is_a_usage_error() {
     let home = tempfile::tempdir().unwrap();
     let without = changed(home.path(), &[("tokenizer.ggml.add_bos_token", false.into())]);
     run(&["run", &without, "--raw", ""], "").failed(2, "the prompt is empty");
+}
+
+#[test]
+fn answers_are_held_to_a_grammar() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.into_os_string().into_string().unwrap()
+    };
+    let model = llama();
+    let base = ["run", model.to_str().unwrap(), "--seed", "1", "--max-tokens", "40"];
+    let ask = |flags: &[&str], piped: &str| run(&[&base, flags, &["--", "Is it?"]].concat(), piped);
+    let answers = ["yes\n", "no\n"];
+    assert!(answers.contains(&ask(&["--regex", "yes|no"], "").ok().as_str()));
+    let grammar = write("words.gbnf", "root ::= \"yes\" | \"no\"");
+    assert!(answers.contains(&ask(&["--grammar", &grammar], "").ok().as_str()));
+    let schema = r#"{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}"#;
+    let file = write("schema.json", schema);
+    for answer in [ask(&["--json-schema", &file], ""), ask(&["--json-schema", "-"], schema)] {
+        let value: Value = serde_json::from_str(&answer.ok()).unwrap();
+        assert!(value["a"].is_boolean(), "{value}");
+    }
+    ask(&["--json-schema", &write("not.json", r#"{"not": {}}"#)], "").failed(2, "`not` at #");
+    ask(&["--json-schema", &write("bad.json", "{")], "").failed(1, "is no valid JSON");
+    ask(&["--grammar", "no/such.gbnf"], "").failed(1, "cannot read no/such.gbnf");
 }
 
 #[test]

@@ -7,24 +7,25 @@
 //! Model::constrain      a Constraint for an answer of this model
 //!   ├─ compiler         a grammar over the model's tokens, and the last few of them kept
 //!   ├─ matcher          where an answer is in it; masks are computed on threads of their own
-//!   └─ after            the same, beginning behind a sequence of tokens
+//!   └─ thoughts         the same, beginning behind a think block
 //! ```
 //!
 //! llguidance does the parsing: an Earley parser over a lexer of derivatives, which walks the vocabulary as a trie.
 
-mod after;
 mod compiler;
 mod gbnf;
 mod keywords;
 mod matcher;
 mod pattern;
 mod schema;
+mod thoughts;
 mod workers;
 
 pub(crate) use compiler::Compiler;
 
 use crate::{Constraint, Model};
 use serde_json::{Value, json};
+use smelt_tokenizer::answer::ThinkTags;
 
 /// Bytes that a schema may have.
 pub const MOST_SCHEMA_BYTES: usize = 1 << 20;
@@ -162,19 +163,19 @@ impl Model {
         Ok(Box::new(self.grammars.constrain(&self.tokenizer, grammar)?))
     }
 
-    /// The same, beginning behind the first of `triggers` that comes, such as the end of a model's thoughts. Until then
-    /// all tokens may come but those that end the answer.
+    /// The same for what the model says when it has thought. `is_open` says that the prompt has opened the think block;
+    /// otherwise the model may open one.
     ///
     /// # Errors
-    /// As [`Self::constrain`], and if there is no trigger, or an empty one.
-    pub fn constrain_after(
+    /// As [`Self::constrain`].
+    pub fn constrain_behind_thoughts(
         &self,
-        triggers: Vec<Vec<u32>>,
         grammar: &Grammar,
+        tags: &'static ThinkTags,
+        is_open: bool,
     ) -> Result<Box<dyn Constraint>, GrammarError> {
         let then = self.constrain(grammar)?;
-        after::After::start(&self.tokenizer, triggers, then)
-            .map(|after| Box::new(after) as Box<dyn Constraint>)
+        Ok(Box::new(thoughts::Thoughts::new(&self.tokenizer, tags, is_open, then)))
     }
 }
 

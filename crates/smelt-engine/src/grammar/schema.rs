@@ -44,7 +44,7 @@ pub(super) fn lower(schema: &Value) -> Result<Value, GrammarError> {
         // white space. Escapes are those that have one spelling, so that a name can't be written in two ways.
         "x-guidance": {
             "whitespace_flexible": true,
-            "whitespace_pattern": r" |\n[ \t]{0,20}",
+            "whitespace_pattern": r" |\n[ ]{0,12}",
             "json_allowed_escapes": "nrbtf\\\"",
         },
     }))

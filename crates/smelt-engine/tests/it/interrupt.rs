@@ -17,6 +17,7 @@ fn request(prompt: Vec<u32>) -> Request {
         stop: Vec::new(),
         ignore_eos: true,
         show_special: false,
+        grammar: None,
     }
 }
 

@@ -41,6 +41,7 @@ fn logits_that_are_no_numbers_are_an_error() {
             stop: Vec::new(),
             ignore_eos: false,
             show_special: false,
+            grammar: None,
         };
         let text = "to be or not to be ".repeat(40);
         let errors = [

@@ -112,6 +112,7 @@ fn alone(model: &str, format: KvFormat, requests: &[(Vec<u32>, usize)]) -> Vec<V
             stop: Vec::new(),
             ignore_eos: true,
             show_special: false,
+            grammar: None,
         };
         let mut sequence = Sequence::default();
         let tokens = alone.generate(&mut sequence, &request, &mut |_| true).unwrap().tokens;

@@ -19,7 +19,6 @@ use crate::conversation::{ChatPrompt, call_id, prepare};
 use crate::generation::{Answer, Answered, Generation, News};
 use crate::info::seconds;
 use crate::models::Loaded;
-
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
@@ -30,6 +29,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         messages: std::mem::take(&mut wanted.messages),
         tools: std::mem::take(&mut wanted.tools),
         reasoning: wanted.reasoning,
+        structure: wanted.common.structure.take(),
         kwargs: std::mem::take(&mut wanted.template_kwargs),
         continues: wanted.continue_final_message,
         closed: false,

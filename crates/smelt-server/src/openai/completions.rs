@@ -18,12 +18,13 @@ use crate::generation::{Generation, News, text};
 use crate::info::seconds;
 use crate::prompt::{self, beside};
 use crate::stream::{Framing, Gone, Pieces, respond};
+use crate::structure;
 
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let wanted = CompletionRequest::read(&call.body)?;
     call.tolerate(&wanted.common.unknown);
     let model = call.app.models.find(wanted.common.model.as_deref())?;
-    let (logprobs, common) = (wanted.logprobs, wanted.common);
+    let (logprobs, mut common) = (wanted.logprobs, wanted.common);
     let form = Form { add_special: wanted.add_special, echo: wanted.echo };
     let encoding = model.clone();
     let encoded = beside(move || {
@@ -31,9 +32,11 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         wanted.prompts.into_iter().map(|prompt| encode(model, prompt, form)).collect::<Result<Vec<_>, _>>()
     });
     let (prompts, echoes): (Vec<Vec<u32>>, Vec<Option<String>>) = encoded.await?.into_iter().unzip();
+    let constraint = structure::constraint(&model, common.structure.take()).await?;
     let requests = prompts.into_iter().map(|tokens| {
+        let constraint = constraint.as_ref().map(|constraint| constraint.fork());
         let prompt_logprobs = form.echo && logprobs.is_some();
-        Ok(Request { logprobs, prompt_logprobs, ..request(&model, tokens, &common)? })
+        Ok(Request { logprobs, prompt_logprobs, constraint, ..request(&model, tokens, &common)? })
     });
     let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
     let generation =

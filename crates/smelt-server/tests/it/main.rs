@@ -7,5 +7,6 @@ mod life;
 mod ollama;
 mod openai;
 mod scripted;
+mod structure;
 mod support;
 mod tools;

@@ -73,7 +73,7 @@ fn errors_are_a_sentence() {
     let (status, _) =
         error("/api/generate", json!({"model": "tiny", "prompt": "a b c d", "options": {"num_ctx": 2}}));
     assert_eq!(status, 400);
-    let (status, message) = error("/api/chat", json!({"model": "tiny", "format": "json"}));
+    let (status, message) = error("/api/chat", json!({"model": "tiny", "format": "xml"}));
     assert_eq!(status, 400);
     assert!(message.contains("format"));
     let lost = server.get("/api/nothing");

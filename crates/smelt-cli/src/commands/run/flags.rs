@@ -1,11 +1,18 @@
 //! The flags of `run` that turn [`Knobs`].
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use serde_json::Value;
+use smelt_engine::Grammar;
 use smelt_engine::chat::Overflow;
 use smelt_engine::sampler::{Mirostat, Recommended, SamplerSettings};
 
 use super::knobs::{Knobs, Window};
 use crate::given::Given;
+use crate::input;
 use crate::report::{self, Usage};
 
 /// How tokens are chosen.
@@ -155,6 +162,46 @@ impl SamplingArgs {
     }
 }
 
+/// What answers must look like.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Answer")]
+#[group(multiple = false)]
+pub(crate) struct GrammarArgs {
+    /// Answer with JSON that meets the schema in this file; - reads it from standard input
+    #[arg(long, value_name = "FILE")]
+    json_schema: Option<PathBuf>,
+    /// Answer with what the grammar in this file allows, GBNF or Lark; - reads it from standard input
+    #[arg(long, value_name = "FILE")]
+    grammar: Option<PathBuf>,
+    /// Answer with a text that this regular expression matches as a whole
+    #[arg(long, value_name = "REGEX")]
+    regex: Option<String>,
+}
+
+impl GrammarArgs {
+    /// The grammar, if there is one.
+    ///
+    /// # Errors
+    /// If its file can't be read, or it can't be enforced.
+    pub(crate) fn grammar(&self, quiet: bool) -> Result<Option<Grammar>> {
+        let read = |file: &Path| match file.as_os_str() == "-" {
+            true => input::text(quiet),
+            false => fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display())),
+        };
+        let grammar = match (&self.json_schema, &self.grammar, &self.regex) {
+            (Some(file), ..) => {
+                let schema = serde_json::from_str(&read(file)?);
+                let schema: Value = schema.with_context(|| format!("{} is no valid JSON", file.display()))?;
+                Grammar::from_json_schema(&schema)
+            }
+            (_, Some(file), _) => Grammar::text(&read(file)?),
+            (.., Some(regex)) => Grammar::regex(regex),
+            (None, None, None) => return Ok(None),
+        };
+        Ok(Some(grammar.map_err(|e| Usage(e.to_string()))?))
+    }
+}
+
 /// What is asked and how long the answer may be.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Answer")]
@@ -204,6 +251,7 @@ pub(crate) fn knobs(sampling: &SamplingArgs, answer: &AnswerArgs) -> Result<Knob
         stop: answer.stop.clone(),
         ignore_eos: answer.ignore_eos,
         show_special: answer.show_special,
+        grammar: None,
         overflow: if answer.strict_context { Overflow::Refuse } else { Overflow::DropOldest },
     })
 }

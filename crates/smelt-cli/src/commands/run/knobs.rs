@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use smelt_engine::Grammar;
 use smelt_engine::chat::Overflow;
 use smelt_engine::sampler::{Mirostat, SamplerSettings};
 
@@ -25,6 +26,8 @@ pub(crate) struct Knobs {
     pub(crate) ignore_eos: bool,
     /// Show control tokens.
     pub(crate) show_special: bool,
+    /// What answers must look like.
+    pub(crate) grammar: Option<Grammar>,
     /// What happens to a conversation that outgrows the context.
     pub(crate) overflow: Overflow,
 }
@@ -263,6 +266,7 @@ mod tests {
             stop: Vec::new(),
             ignore_eos: false,
             show_special: false,
+            grammar: None,
             overflow: Overflow::DropOldest,
         }
     }

@@ -14,7 +14,7 @@ use smelt_engine::KvFormat;
 use smelt_engine::chat::Message;
 use smelt_engine::tokenizer::Special;
 
-use self::flags::{AnswerArgs, SamplingArgs};
+use self::flags::{AnswerArgs, GrammarArgs, SamplingArgs};
 use self::knobs::Knobs;
 use self::printer::Style;
 use self::session::Session;
@@ -42,6 +42,7 @@ use crate::report::{Interrupted, Usage};
   smelt run gemma3:270m --system \"You are terse.\" --temp 0.2
   git diff | smelt run ./model.gguf \"Explain this change:\"
   smelt run ./model.gguf --raw --temp 0 --max-tokens 64 \"Once upon a time\"
+  smelt run ./model.gguf --regex \"(yes|no)\" \"Is water wet?\"
   smelt run ./model.gguf --json --seed 1 \"A haiku, please.\" | jq -rj 'select(.event == \"text\").text'"
 )]
 pub(crate) struct Args {
@@ -51,6 +52,8 @@ pub(crate) struct Args {
     prompt: Vec<String>,
     #[command(flatten)]
     answer: AnswerArgs,
+    #[command(flatten)]
+    grammar: GrammarArgs,
     /// Continue the prompt as plain text: no chat template, nothing printed but the continuation
     #[arg(long, help_heading = "Answer")]
     raw: bool,
@@ -74,6 +77,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut knobs = flags::knobs(&args.sampling, &args.answer)?;
+    knobs.grammar = args.grammar.grammar(context.quiet)?;
     let prompt = prompt(args, context.quiet)?;
     let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
     let engine = load(&args.model, &settings, context)?;

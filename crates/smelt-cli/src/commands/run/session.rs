@@ -102,6 +102,7 @@ impl Session {
             stop: knobs.stop.clone(),
             ignore_eos: knobs.ignore_eos,
             show_special: knobs.show_special,
+            grammar: knobs.grammar.clone(),
         };
         let outcome = self.engine.generate(&mut self.sequence, &request, &mut |event| {
             printer.event(&event) && !interrupt::pressed()

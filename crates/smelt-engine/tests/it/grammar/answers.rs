@@ -4,6 +4,7 @@ use super::{allows, constrain};
 use serde_json::{Value, json};
 use smelt_engine::sampler::SamplerSettings;
 use smelt_engine::scheduler::{Event, Failure, Request, Scheduler, SchedulerSettings};
+use smelt_engine::tokenizer::answer::ThinkTags;
 use smelt_engine::tokenizer::{Special, TokenKind};
 use smelt_engine::{Constraint, Engine, Finish, Grammar, Model, Settings};
 use std::ops::ControlFlow;
@@ -122,40 +123,52 @@ fn tokens_of_every_kind_are_constrained() {
 }
 
 #[test]
-fn a_constraint_can_begin_behind_a_trigger() {
+fn thoughts_are_free_and_the_answer_behind_them_is_not() {
     let engine = load(MODELS[0]);
     let model = engine.model().clone();
     let tokenizer = model.tokenizer();
-    let encode = |text: &str| tokenizer.encode(text, Special::Parse, false);
-    let triggers = vec![encode("</think>"), encode("<|im_start|>")];
+    let encode = |text: &str| tokenizer.encode(text, Special::Text, false);
+    let tags = ThinkTags::of_template("</think>").unwrap();
     let grammar = Grammar::from_json_schema(&json!({"const": {"a": 1}})).unwrap();
-    let mut constraint = model.constrain_after(triggers, &grammar).unwrap();
-    let (a, end) = (encode("a")[0], tokenizer.eog_ids()[0]);
-    for id in encode("I think</thin</think>") {
-        let mask = constraint.mask().unwrap().unwrap();
-        assert!(allows(mask, a) && !allows(mask, end));
-        constraint.accept(id).unwrap();
-    }
-    // A copy begins where the other one is.
-    let mut fork = constraint.fork();
-    for constraint in [&mut constraint, &mut fork] {
-        assert!(!allows(constraint.mask().unwrap().unwrap(), a));
-        for id in encode(r#"{"a":1}"#) {
-            assert!(allows(constraint.mask().unwrap().unwrap(), id));
+    let (brace, end) = (encode("{")[0], tokenizer.eog_ids()[0]);
+    // What the prompt has opened, what the model says up to the answer, and whether an end was forbidden at the beginning.
+    for (is_open, said) in [
+        (true, "I think</thin</think>"),
+        (true, "a < b</think>\n\n"),
+        (false, "<think>{} I think</think>\n"),
+        (false, "<think></think>"),
+        (false, ""),
+    ] {
+        let mut constraint = model.constrain_behind_thoughts(&grammar, tags, is_open).unwrap();
+        for id in encode(said) {
+            let mask = constraint.mask().unwrap().unwrap();
+            assert!(allows(mask, id) && !allows(mask, end), "{said:?}: {:?}", tokenizer.piece(id));
             constraint.accept(id).unwrap();
         }
-        let mask = constraint.mask().unwrap().unwrap();
-        assert!(allows(mask, end) && !allows(mask, a));
+        // A copy begins where the other one is.
+        let mut fork = constraint.fork();
+        for constraint in [&mut constraint, &mut fork] {
+            assert!(!allows(constraint.mask().unwrap().unwrap(), encode("a")[0]), "{said:?}");
+            for id in encode(r#"{"a":1}"#) {
+                assert!(allows(constraint.mask().unwrap().unwrap(), id), "{said:?}");
+                constraint.accept(id).unwrap();
+            }
+            let mask = constraint.mask().unwrap().unwrap();
+            assert!(allows(mask, end) && !allows(mask, brace), "{said:?}");
+        }
     }
-    for triggers in [Vec::new(), vec![Vec::new()]] {
-        assert!(model.constrain_after(triggers, &grammar).is_err());
+    // No token closes the block and goes on with the answer unseen.
+    let mut constraint = model.constrain_behind_thoughts(&grammar, tags, true).unwrap();
+    let crossing = (0..tokenizer.vocab_size() as u32).find(|id| {
+        tokenizer
+            .token_bytes(*id, false)
+            .is_some_and(|bytes| bytes.starts_with(b">") && bytes.len() > 1 && bytes[1] == b'<')
+    });
+    for id in encode("</think") {
+        constraint.accept(id).unwrap();
     }
-    // A model that goes on as it likes ends within the grammar.
-    let scheduler = Scheduler::start(engine, &SchedulerSettings::default()).unwrap();
-    let constraint =
-        model.constrain_after(vec![encode(" the"), encode(" a"), encode(",")], &grammar).unwrap();
-    let (texts, _) = answer(&scheduler, Some(constraint), request(&model, 3));
-    assert!(texts[0].ends_with(r#"{"a":1}"#) || texts[0].ends_with('}'), "{texts:?}");
+    let mask = constraint.mask().unwrap().unwrap();
+    assert!(allows(mask, encode(">")[0]) && !allows(mask, crossing.unwrap()));
 }
 
 #[test]

@@ -262,3 +262,73 @@ fn large_and_odd_grammars_end_in_a_small_stack() {
     };
     std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
 }
+
+/// A number of thousandths, in the shortest way to write it, and with zeros behind it.
+fn decimals(thousandths: i64) -> Vec<String> {
+    let (sign, n) = (if thousandths < 0 { "-" } else { "" }, thousandths.unsigned_abs());
+    let long = format!("{sign}{}.{:03}", n / 1000, n % 1000);
+    let short = long.trim_end_matches('0').trim_end_matches('.');
+    let point = long.len() - 4;
+    let lengths = [point, point + 2, point + 3, point + 4];
+    lengths
+        .into_iter()
+        .filter(|length| *length >= short.len())
+        .map(|length| long[..length].to_owned())
+        .collect()
+}
+
+fn decimal(thousandths: i64) -> String {
+    decimals(thousandths).swap_remove(0)
+}
+
+#[test]
+fn bounds_of_numbers_mean_what_they_say() {
+    let model = model();
+    let bytes = byte_tokens(model.tokenizer());
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut compared = 0;
+    for _ in 0..400 {
+        let scale = *random.choice(&[1, 10, 100, 1000]).unwrap();
+        let mut some = |most: i64| random.bool().then(|| random.i64(-most..=most) * scale);
+        let bounds = [some(3000), some(3000), some(3000), some(3000)];
+        let factor = some(40).map(i64::abs).filter(|factor| *factor > 0);
+        let integer = random.bool();
+        let mut schema = json!({"type": if integer { "integer" } else { "number" }});
+        let number = |n: i64| -> Value { serde_json::from_str(&decimal(n)).unwrap() };
+        let names = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
+        let named = names.iter().zip(bounds).chain([(&"multipleOf", factor)]);
+        named.for_each(|(name, bound)| {
+            if let Some(bound) = bound {
+                schema[*name] = number(bound);
+            }
+        });
+        let [least, most, over, under] = bounds;
+        let meets = |n: i64| {
+            least.is_none_or(|b| n >= b)
+                && most.is_none_or(|b| n <= b)
+                && over.is_none_or(|b| n > b)
+                && under.is_none_or(|b| n < b)
+                && factor.is_none_or(|factor| n % factor == 0)
+                && (!integer || n % 1000 == 0)
+        };
+        let near = bounds.iter().flatten().flat_map(|b| [b - 1000, b - 1, *b, b + 1, b + 1000]);
+        let values: Vec<i64> = near.chain((0..20).map(|_| random.i64(-5000..=5000) * scale)).collect();
+        let result = constrain(&model, Grammar::from_json_schema(&schema));
+        for n in values.into_iter().filter(|n| *n != 0 || decimal(*n) == "0") {
+            match &result {
+                // What is refused allows nothing, or its bounds and factor are too much for a regular expression.
+                Err(_) => {
+                    assert!(!meets(n) || factor.is_some(), "{schema} is refused, but allows {}", decimal(n))
+                }
+                Ok(constraint) => {
+                    compared += 1;
+                    // Of a multiple of a fraction all digits may have to be written.
+                    let is_accepted =
+                        decimals(n).iter().any(|text| accepts(&**constraint, text, &model, &bytes));
+                    assert_eq!(is_accepted, meets(n), "{schema}: {}", decimal(n));
+                }
+            }
+        }
+    }
+    assert!(compared > 5000, "{compared}");
+}
