@@ -18,19 +18,25 @@ BASE, MODEL = sys.argv[1:3]
 ASK = [{"role": "user", "content": "Why is the sky blue?"}]
 FIXED = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 16}
 
-class City(pydantic.BaseModel):
+class Closed(pydantic.BaseModel):
+    """A schema that allows more properties lets a small model add them until `max_tokens` end it."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+
+class City(Closed):
     name: str = pydantic.Field(max_length=20)
     population: typing.Annotated[int, pydantic.Field(ge=0, le=99_999_999)]
     founded: typing.Optional[datetime.date] = None
 
 
-class Country(pydantic.BaseModel):
+class Country(Closed):
     name: str = pydantic.Field(max_length=20)
     size: typing.Literal["small", "large"]
     cities: typing.Annotated[list[City], pydantic.Field(min_length=1, max_length=2)]
 
 
-class Verdict(pydantic.BaseModel):
+class Verdict(Closed):
     is_right: bool
     certainty: typing.Literal["low", "high"]
 
@@ -226,7 +232,8 @@ def ollama_routes():
     assert running.model == MODEL
     shown = llama.show(MODEL)
     assert shown.modelinfo["general.architecture"] == shown.details.family
-    error = raises(ollama.ResponseError, lambda: llama.chat(model=MODEL, messages=ASK, format="xml"), "format")
+    refused = {"not": {"type": "string"}}
+    error = raises(ollama.ResponseError, lambda: llama.chat(model=MODEL, messages=ASK, format=refused), "`not` at #")
     assert error.status_code == 400
     assert raises(ollama.ResponseError, lambda: llama.chat(model="nothing", messages=ASK)).status_code == 404
 
