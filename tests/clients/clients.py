@@ -4,6 +4,7 @@ Each function is a case. What is compared are the clients' own types: a response
 """
 
 import datetime
+import json
 import sys
 import time
 import typing
@@ -238,6 +239,88 @@ def ollama_routes():
     assert raises(ollama.ResponseError, lambda: llama.chat(model="nothing", messages=ASK)).status_code == 404
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+# The client's stream helper takes strict functions only.
+WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "Weather of a city", "parameters": SCHEMA, "strict": True},
+}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+TIME = {"type": "function", "function": {"name": "get_time", "parameters": NOTHING, "strict": True}}
+
+
+def check_arguments(arguments):
+    assert arguments["city"] in ("Rome", "Oslo") and 1 <= arguments["days"] <= 9, arguments
+
+
+def openai_tools():
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    fixed = dict(FIXED, max_tokens=96, tools=[WEATHER, TIME], tool_choice=named)
+    (choice,) = gpt.chat.completions.create(**fixed).choices
+    (call,) = choice.message.tool_calls
+    assert choice.finish_reason == "tool_calls" and call.function.name == "get_weather" and call.id.startswith("call_")
+    check_arguments(json.loads(call.function.arguments))
+    # The client puts the streamed pieces together itself.
+    with gpt.chat.completions.stream(**fixed) as stream:
+        events = [event for event in stream if event.type == "tool_calls.function.arguments.delta"]
+        final = stream.get_final_completion()
+    (streamed,) = final.choices[0].message.tool_calls
+    assert streamed.function.arguments == call.function.arguments and len(events) > 1
+    assert final.choices[0].finish_reason == "tool_calls"
+    required = dict(fixed, tool_choice="required", parallel_tool_calls=False)
+    (call,) = gpt.chat.completions.create(**required).choices[0].message.tool_calls
+    assert call.function.name in ("get_weather", "get_time")
+    # The conversation goes on with the result.
+    turn = {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]}
+    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+    messages = [*ASK, turn, result]
+    answer = gpt.chat.completions.create(**dict(FIXED, messages=messages, tools=[WEATHER, TIME], tool_choice="none"))
+    assert answer.choices[0].message.tool_calls is None and answer.choices[0].message.content is not None
+    raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**dict(fixed, tools=[TIME])), "get_weather")
+
+
+def openai_reasoning():
+    # The models here have none.
+    assert gpt.chat.completions.create(**FIXED, reasoning_effort="none").choices[0].message.content
+    error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**FIXED, reasoning_effort="high"))
+    assert error.code == "unsupported_parameter" and error.param == "reasoning_effort"
+
+
+def anthropic_tools():
+    tools = [{"name": "get_weather", "description": "Weather of a city", "input_schema": SCHEMA}]
+    forced = {"type": "tool", "name": "get_weather"}
+    fixed = {"model": MODEL, "max_tokens": 96, "messages": ASK, "tools": tools, "tool_choice": forced}
+    fixed["extra_body"] = {"temperature": 0}
+    whole = claude.messages.create(**fixed)
+    (use,) = whole.content
+    assert whole.stop_reason == "tool_use" and use.type == "tool_use" and use.id.startswith("toolu_")
+    check_arguments(use.input)
+    with claude.messages.stream(**fixed) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_message()
+    assert "input_json" in kinds and final.content[0].input == use.input and final.stop_reason == "tool_use"
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": "sunny"}
+    messages = [*ASK, {"role": "assistant", "content": whole.content}, {"role": "user", "content": [result]}]
+    answer = claude.messages.create(**dict(fixed, messages=messages, tool_choice={"type": "none"}))
+    assert answer.content[0].type == "text"
+
+
+def ollama_tools():
+    assert "tools" in llama.show(MODEL).capabilities
+    # Ollama's interface can't force a call; the answer is whatever this model makes of the tools.
+    options = {"temperature": 0, "num_predict": 12}
+    turn = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_time", "arguments": {}}}]}
+    messages = [*ASK, turn, {"role": "tool", "tool_name": "get_time", "content": "noon"}]
+    assert llama.chat(model=MODEL, messages=messages, tools=[WEATHER, TIME], options=options).done
+    error = raises(ollama.ResponseError, lambda: llama.chat(model=MODEL, messages=ASK, think=True), "think")
+    assert error.status_code == 400
+
+
 CASES = [
     openai_models,
     openai_chat,
@@ -245,13 +328,17 @@ CASES = [
     openai_chat_parameters,
     openai_errors,
     openai_structure,
+    openai_tools,
+    openai_reasoning,
     openai_completions,
     openai_cancel,
     anthropic_messages,
+    anthropic_tools,
     anthropic_errors,
     anthropic_structure,
     ollama_routes,
     ollama_structure,
+    ollama_tools,
 ]
 
 

@@ -53,7 +53,9 @@ impl ThinkingBudget {
         inner: Option<Box<dyn Constraint>>,
     ) -> Self {
         let tokenizer = model.tokenizer().clone();
-        let closing = tokenizer.encode(&format!("\n{}\n\n", tags.close), Special::Parse, false);
+        // Behind the block the inner constraint decides.
+        let behind = if inner.is_some() { "" } else { "\n\n" };
+        let closing = tokenizer.encode(&format!("\n{}{behind}", tags.close), Special::Parse, false);
         let state = if is_open { State::Within } else { State::Before };
         let mut budget = Self {
             tokenizer,

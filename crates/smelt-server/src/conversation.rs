@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 use smelt_api::{ApiError, ChatMessage, Code, Effort, Reasoning, Role, Structure, ToolChoice, Tools};
 use smelt_engine::chat::{Message, RenderOptions};
 use smelt_engine::tokenizer::answer::{ReaderOptions, ThinkTags, Tool, ToolSet};
-use smelt_engine::tokenizer::chat::{ChatTemplate, Rendered, TemplateError};
-use smelt_engine::{Constraint, Model, ThinkingBudget};
+use smelt_engine::tokenizer::chat::{Abilities, ChatTemplate, Rendered, TemplateError};
+use smelt_engine::{Constraint, Grammar, Model, ThinkingBudget};
 
 use crate::models::Loaded;
 use crate::prompt::beside;
-use crate::structure::constrain;
+use crate::structure::{constrain, refusal};
 
 /// How a conversation becomes a prompt.
 #[derive(Debug, Clone, Default)]
@@ -63,7 +63,6 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
     let model = loaded.model();
     let template = model.template().map_err(|e| ApiError::new(Code::Internal, e.to_string()))?;
     let abilities = template.abilities();
-    check_choice(&prompt.tools)?;
     check_reasoning(template, prompt.reasoning)?;
     let options = options(&mut prompt, template)?;
     let begun = if prompt.continues { prompt.messages.pop() } else { None };
@@ -74,20 +73,22 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
         // What the answer begins with is text like any other.
         push_user(&mut rendered, begun.content.trim_end());
     }
-    let offered = prompt.tools.offered();
-    if let Some(structure) = prompt.structure.as_ref().filter(|_| !offered.is_empty()) {
+    let tools = Arc::new(tool_set(&prompt.tools));
+    if let Some(structure) = prompt.structure.as_ref().filter(|_| !tools.tools().is_empty()) {
         let problem =
             "can't be had together with tools, because a call has another form; use tool_choice none";
         return Err(ApiError::value(structure.param.clone(), problem));
     }
     // An answer that has begun has no thoughts any more.
     let thoughts = abilities.thinking.filter(|_| begun.is_none()).map(|tags| (tags, is_open));
-    let mut constraint =
-        prompt.structure.map(|structure| constrain(model, structure, thoughts)).transpose()?;
+    let call = demanded_call(model, abilities, &tools, &prompt.tools, thoughts)?;
+    let calls_are_certain = call.is_some();
+    let structure = prompt.structure.map(|structure| constrain(model, structure, thoughts)).transpose()?;
+    let mut constraint = call.or(structure);
     if let (Some(tags), Some(tokens)) = (abilities.thinking, budget(template, prompt.reasoning)) {
         constraint = Some(Box::new(ThinkingBudget::new(model, tags, is_open, tokens, constraint)));
     }
-    let calls = (!offered.is_empty()).then(|| (abilities.calls, Arc::new(tool_set(&prompt.tools))));
+    let calls = (!tools.tools().is_empty()).then_some((abilities.calls, tools));
     Ok(Prepared {
         tokens: model.tokenizer().encode_rendered(&rendered),
         shown: loaded.marks(calls.is_some()),
@@ -95,20 +96,40 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
             thinking: abilities.thinking.filter(|_| !prompt.reasoning.in_content),
             thinking_is_open: is_open,
             calls,
-            calls_are_certain: false,
+            calls_are_certain,
             one_call: !prompt.tools.parallel,
         },
         constraint,
     })
 }
 
-fn check_choice(tools: &Tools) -> Result<(), ApiError> {
-    match tools.choice {
-        ToolChoice::Auto | ToolChoice::None => Ok(()),
-        ToolChoice::Required | ToolChoice::Named(_) => {
-            Err(ApiError::unsupported("tool_choice", "calls can't be enforced yet; use auto"))
-        }
+/// Holds the answer to calls, behind its thoughts, where a call is demanded.
+///
+/// # Errors
+/// Which tool's schema can't be enforced, and why.
+fn demanded_call(
+    model: &Model,
+    abilities: &Abilities,
+    set: &ToolSet,
+    tools: &Tools,
+    thoughts: Option<(&'static ThinkTags, bool)>,
+) -> Result<Option<Box<dyn Constraint>>, ApiError> {
+    let one_call = match tools.choice {
+        ToolChoice::Auto | ToolChoice::None => return Ok(None),
+        ToolChoice::Required => !tools.parallel,
+        ToolChoice::Named(_) => true,
+    };
+    for tool in set.tools() {
+        let schema = Grammar::from_json_schema(&tool.parameters);
+        let i = tools.list.iter().position(|t| t.name == tool.name).unwrap_or(0);
+        schema.map_err(|error| refusal(format!("tools[{i}]"), &error))?;
     }
+    let grammar = Grammar::calls(&abilities.calls.shape(set, one_call), model.tokenizer());
+    let constraint = grammar.and_then(|grammar| match thoughts {
+        Some((tags, is_open)) => model.constrain_behind_thoughts(&grammar, tags, is_open),
+        None => model.constrain(&grammar),
+    });
+    constraint.map(Some).map_err(|error| refusal("tools".to_owned(), &error))
 }
 
 /// The tools that may be called.

@@ -47,7 +47,8 @@ pub(crate) fn constrain(
     constraint.map_err(|error| refusal(wanted.param, &error))
 }
 
-fn refusal(param: String, error: &GrammarError) -> ApiError {
+/// Why a grammar that `param` asks for can't be enforced.
+pub(crate) fn refusal(param: String, error: &GrammarError) -> ApiError {
     match error {
         GrammarError::Vocabulary(_) => ApiError::unsupported(param, error),
         GrammarError::Keyword { .. } | GrammarError::TooLarge { .. } | GrammarError::Invalid(_) => {

@@ -3,6 +3,7 @@
 //! ```text
 //! Grammar               what was asked for, checked as far as that goes without a model
 //!   ├─ schema           JSON schemas: keywords that can be enforced, and how
+//!   ├─ calls            calls of tools, as a family of models writes them
 //!   └─ gbnf             llama.cpp's notation
 //! Model::constrain      a Constraint for an answer of this model
 //!   ├─ compiler         a grammar over the model's tokens, and the last few of them kept
@@ -12,6 +13,7 @@
 //!
 //! llguidance does the parsing: an Earley parser over a lexer of derivatives, which walks the vocabulary as a trie.
 
+mod calls;
 mod compiler;
 mod gbnf;
 mod keywords;
@@ -25,7 +27,8 @@ pub(crate) use compiler::Compiler;
 
 use crate::{Constraint, Model};
 use serde_json::{Value, json};
-use smelt_tokenizer::answer::ThinkTags;
+use smelt_tokenizer::Tokenizer;
+use smelt_tokenizer::answer::{Shape, ThinkTags};
 
 /// Bytes that a schema may have.
 pub const MOST_SCHEMA_BYTES: usize = 1 << 20;
@@ -142,6 +145,14 @@ impl Grammar {
     pub fn gbnf(text: &str) -> Result<Self, GrammarError> {
         check_text(text)?;
         gbnf::to_lark(text).map(|lark| Self(Source::Lark(lark)))
+    }
+
+    /// Calls of tools, in the notation of a family of models. Control tokens in it are those of `tokenizer`.
+    ///
+    /// # Errors
+    /// The keyword of a tool's schema that can't be enforced, or that the tools are too many.
+    pub fn calls(shape: &Shape, tokenizer: &Tokenizer) -> Result<Self, GrammarError> {
+        calls::grammar(shape, tokenizer)
     }
 
     /// A grammar as text: GBNF if it defines rules with `::=`, else Lark.

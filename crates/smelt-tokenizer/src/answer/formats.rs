@@ -45,7 +45,7 @@ pub(super) enum Syntax {
     Tagged(Tags),
     /// `NAME(KEY=VALUE, …)`, or a list of such, with Python's literals; `.call` may stand behind the name.
     Python,
-    /// `call:NAME{KEY:VALUE, …}` with strings between these quotes.
+    /// `call:NAME{KEY:VALUE, …}` with strings between these quotes, of which the first is the family's own.
     Braces { quotes: &'static [&'static str] },
 }
 
@@ -224,14 +224,14 @@ pub static FORMATS: &[CallFormat] = &[
         name: "gemma4",
         signs: &[&["<|tool_call>"]],
         call: ("<|tool_call>", "<tool_call|>"),
-        syntaxes: &[Syntax::Braces { quotes: &["<|\"|>"] }],
+        syntaxes: &[Syntax::Braces { quotes: &["<|\"|>", "\""] }],
         ..BASE
     },
     CallFormat {
         name: "functiongemma",
         signs: &[&["<start_function_call>"]],
         call: ("<start_function_call>", "<end_function_call>"),
-        syntaxes: &[Syntax::Braces { quotes: &["<escape>"] }],
+        syntaxes: &[Syntax::Braces { quotes: &["<escape>", "\""] }],
         ..BASE
     },
     CallFormat {
@@ -329,6 +329,11 @@ impl CallFormat {
     /// Whether a call may stand without its mark where the answer begins.
     pub(super) fn may_begin_unmarked(&self) -> bool {
         self.unmarked == Unmarked::First
+    }
+
+    /// The marks that the family writes around a call: where a call may do without, none.
+    pub(super) fn written_marks(&self) -> Marks {
+        if self.may_begin_unmarked() { NONE } else { self.call }
     }
 
     /// Whether this text is one of the format's marks, or a part of one: a token of it must be seen to be read.

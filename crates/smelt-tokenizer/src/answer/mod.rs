@@ -12,12 +12,14 @@ mod cursor;
 mod formats;
 mod loose;
 mod reader;
+mod shape;
 mod syntax;
 mod tools;
 mod write;
 
 pub use formats::{CallFormat, FORMATS, THINKING, ThinkTags};
 pub use reader::{Reader, ReaderOptions};
+pub use shape::Shape;
 pub use tools::{Tool, ToolCall, ToolSet};
 
 /// A piece of an answer, of one kind.

@@ -24,6 +24,9 @@ pub struct ReaderOptions {
     pub one_call: bool,
 }
 
+/// Characters of which every call has one at its end.
+const ENDS: [char; 5] = ['}', ']', ')', '>', '`'];
+
 /// Reads one answer.
 #[derive(Debug, Clone)]
 pub struct Reader {
@@ -32,6 +35,9 @@ pub struct Reader {
     /// Text whose meaning is open, and how much of it is white space in front of a call.
     held: String,
     lead: usize,
+    /// What was held when a call was last looked at, and whether it may have ended since.
+    seen: usize,
+    may_end: bool,
     /// White space that comes next is left out: it follows a think block or a call.
     skips_space: bool,
     /// No content was told yet, or none since the last call.
@@ -63,12 +69,24 @@ impl Reader {
             Some(_) => State::Begin,
         };
         let (held, skips_space) = (String::new(), state == State::Thinking);
-        Self { options, state, held, lead: 0, skips_space, is_first: true, told: (0, 0), has_calls: false }
+        Self {
+            options,
+            state,
+            held,
+            lead: 0,
+            seen: 0,
+            may_end: true,
+            skips_space,
+            is_first: true,
+            told: (0, 0),
+            has_calls: false,
+        }
     }
 
     /// Takes more text, and tells what is certain by it.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         self.held.push_str(text);
+        self.may_end |= text.contains(ENDS);
         self.run(false)
     }
 
@@ -169,6 +187,11 @@ impl Reader {
 
     fn call(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
         let Some((format, tools)) = self.options.calls.clone() else { return false };
+        // A call is read from its beginning each time, so not with every token: where it may end, and now and then.
+        if !ended && !self.options.calls_are_certain && !self.may_end && self.held.len() < 2 * self.seen {
+            return false;
+        }
+        (self.seen, self.may_end) = (self.held.len(), false);
         let mut scan = Scan::new(&self.held[self.lead..], ended, format, &tools);
         let result = scan.run();
         let Scan { calls, open, .. } = scan;
@@ -177,6 +200,7 @@ impl Reader {
                 self.tell_calls(&calls, parts);
                 self.held.drain(..self.lead + length);
                 (self.told, self.skips_space, self.is_first) = ((0, 0), true, true);
+                (self.seen, self.may_end) = (0, true);
                 let is_over = self.options.one_call;
                 self.state = if is_over { State::Over } else { State::Content };
                 true
@@ -199,6 +223,7 @@ impl Reader {
             Err(Stop::Wrong) => {
                 let first = self.held[self.lead..].chars().next().map_or(0, char::len_utf8);
                 self.state = State::Content;
+                (self.seen, self.may_end) = (0, true);
                 self.say(self.lead + first, parts);
                 true
             }

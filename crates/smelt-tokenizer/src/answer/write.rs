@@ -12,7 +12,7 @@ impl CallFormat {
     #[must_use]
     pub fn write(&self, calls: &[Call<'_>]) -> String {
         let gap = self.gap;
-        let (open, close) = self.call;
+        let (open, close) = self.written_marks();
         let marked = |body: String| match (open, close) {
             ("", "") => body,
             (_, "") => format!("{open}{body}"),
@@ -34,9 +34,9 @@ impl CallFormat {
 
 impl Syntax {
     fn write(&self, (name, arguments): Call<'_>) -> String {
-        let members = |assign: &str, write: &dyn Fn(&Value) -> String| {
+        let members = |assign: &str, between: &str, write: &dyn Fn(&Value) -> String| {
             let pairs = arguments.iter().map(|(key, value)| format!("{key}{assign}{}", write(value)));
-            pairs.collect::<Vec<_>>().join(", ")
+            pairs.collect::<Vec<_>>().join(between)
         };
         let object = Value::Object(arguments.clone());
         match self {
@@ -52,8 +52,10 @@ impl Syntax {
                 format!("{}{name}{}\n{tags}{end}", around.0, around.1)
             }
             // JSON's words for true, false and null are understood as well as Python's.
-            Self::Python => format!("{name}({})", members("=", &Value::to_string)),
-            Self::Braces { quotes } => format!("call:{name}{{{}}}", members(":", &|v| braced(v, quotes[0]))),
+            Self::Python => format!("{name}({})", members("=", ", ", &Value::to_string)),
+            Self::Braces { quotes } => {
+                format!("call:{name}{{{}}}", members(":", ",", &|v| braced(v, quotes[0])))
+            }
         }
     }
 }
