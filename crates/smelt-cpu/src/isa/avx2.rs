@@ -1,6 +1,6 @@
 //! AVX2 with FMA and F16C: eight lanes, int8 dot products through 16-bit partials.
 
-use super::{Line, Op, Rows, Simd, entry};
+use super::{Codebook, Line, Op, Rows, Simd};
 use core::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2, FMA and F16C.
@@ -43,18 +43,18 @@ pub(super) fn lanes(s: Avx2, x: __m256i) -> [u32; 8] {
 
 /// An entry of four bytes as a lane.
 #[inline(always)]
-pub(super) fn four<const N: usize>(table: &[[i8; 4]; N], index: u32) -> i32 {
-    let [a, b, c, d] = *entry(table, index);
+fn four<const N: usize>(book: &Codebook<4, N>, index: u32) -> i32 {
+    let [a, b, c, d] = *book.entry(index);
     i32::from_le_bytes([a as u8, b as u8, c as u8, d as u8])
 }
 
 /// Two entries of eight bytes side by side.
 #[inline(always)]
-pub(super) fn two_eights<const N: usize>(table: &[[i8; 8]; N], a: u32, b: u32) -> __m128d {
+fn two_eights<const N: usize>(book: &Codebook<8, N>, a: u32, b: u32) -> __m128d {
     // SAFETY: SSE2 is part of x86-64; entries are eight readable bytes.
     unsafe {
-        let low = _mm_loadl_epi64(entry(table, a).as_ptr().cast());
-        _mm_loadh_pd(_mm_castsi128_pd(low), entry(table, b).as_ptr().cast())
+        let low = _mm_loadl_epi64(book.entry(a).as_ptr().cast());
+        _mm_loadh_pd(_mm_castsi128_pd(low), book.entry(b).as_ptr().cast())
     }
 }
 
@@ -74,6 +74,38 @@ fn vector(line: &Line, v: usize) -> *const __m256i {
 #[inline(always)]
 fn vector_mut(line: &mut Line, v: usize) -> *mut __m256i {
     line.0[v * 8..][..8].as_mut_ptr().cast()
+}
+
+impl Avx2 {
+    /// Four bytes for each lane, one lane after the other.
+    #[inline(always)]
+    fn fours<const N: usize>(self, book: &Codebook<4, N>, index: __m256i) -> __m256i {
+        let at = lanes(self, index);
+        avx2!(_mm256_setr_epi32(
+            four(book, at[0]),
+            four(book, at[1]),
+            four(book, at[2]),
+            four(book, at[3]),
+            four(book, at[4]),
+            four(book, at[5]),
+            four(book, at[6]),
+            four(book, at[7]),
+        ))
+    }
+    /// Eight bytes for each lane, the first four and the last four.
+    #[inline(always)]
+    fn eights<const N: usize>(self, book: &Codebook<8, N>, index: __m256i) -> [__m256i; 2] {
+        let at = lanes(self, index);
+        avx2!({
+            // Lanes 0 and 1 beside lanes 4 and 5, so that shuffles inside the 128-bit halves end in lane order.
+            let a = _mm256_set_m128d(two_eights(book, at[4], at[5]), two_eights(book, at[0], at[1]));
+            let b = _mm256_set_m128d(two_eights(book, at[6], at[7]), two_eights(book, at[2], at[3]));
+            let (a, b) = (_mm256_castpd_ps(a), _mm256_castpd_ps(b));
+            let first = _mm256_shuffle_ps::<0b10_00_10_00>(a, b);
+            let last = _mm256_shuffle_ps::<0b11_01_11_01>(a, b);
+            [_mm256_castps_si256(first), _mm256_castps_si256(last)]
+        })
+    }
 }
 
 impl Simd for Avx2 {
@@ -163,31 +195,12 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I {
-        let at = lanes(self, index);
-        avx2!(_mm256_setr_epi32(
-            four(table, at[0]),
-            four(table, at[1]),
-            four(table, at[2]),
-            four(table, at[3]),
-            four(table, at[4]),
-            four(table, at[5]),
-            four(table, at[6]),
-            four(table, at[7]),
-        ))
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2] {
+        [self.fours(book, index[0]), self.fours(book, index[1])]
     }
     #[inline(always)]
-    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2] {
-        let at = lanes(self, index);
-        avx2!({
-            // Lanes 0 and 1 beside lanes 4 and 5, so that shuffles inside the 128-bit halves end in lane order.
-            let a = _mm256_set_m128d(two_eights(table, at[4], at[5]), two_eights(table, at[0], at[1]));
-            let b = _mm256_set_m128d(two_eights(table, at[6], at[7]), two_eights(table, at[2], at[3]));
-            let (a, b) = (_mm256_castpd_ps(a), _mm256_castpd_ps(b));
-            let first = _mm256_shuffle_ps::<0b10_00_10_00>(a, b);
-            let last = _mm256_shuffle_ps::<0b11_01_11_01>(a, b);
-            [_mm256_castps_si256(first), _mm256_castps_si256(last)]
-        })
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2] {
+        [self.eights(book, index[0]), self.eights(book, index[1])]
     }
     #[inline(always)]
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {

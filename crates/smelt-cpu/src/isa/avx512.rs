@@ -1,7 +1,7 @@
 //! AVX-512 with VNNI: sixteen lanes, int8 dot products straight into 32 bits.
 
-use super::avx2::{four, low_bytes, two_eights};
-use super::{Line, Op, Rows, Simd};
+use super::avx2::low_bytes;
+use super::{Codebook, Line, Op, Rows, Simd};
 use core::arch::x86_64::*;
 
 /// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and AVX2, FMA and F16C, which all such have.
@@ -22,6 +22,9 @@ impl Avx512Vnni {
         .then_some(Self(()))
     }
 }
+
+/// Entries of the largest codebook, that of IQ1.
+const LARGEST_BOOK: usize = 2048;
 
 /// Intrinsics on values, whose only demand is the CPU.
 macro_rules! avx512 {
@@ -55,21 +58,48 @@ impl Avx512Vnni {
         }
     }
 
-    /// The lanes, through memory: scalar loads from a vector's store are forwarded, and cheaper than extractions.
+    /// A codebook's fields for two vectors of indices: those of the second in the lanes' high halves.
     #[inline(always)]
-    fn lanes(self, x: __m512i) -> [u32; 16] {
-        let mut line = Line::ZERO;
-        self.store(&mut line, 0, x);
-        line.0
+    fn fields<const N: usize>(self, table: &[u16; N], index: [__m512i; 2]) -> __m512i {
+        const { assert!(N.is_multiple_of(64) && N <= LARGEST_BOOK) };
+        // SAFETY: the CPU has AVX-512 (`self`); the table has N words, of which 64 are read at a time.
+        unsafe {
+            let index = _mm512_mask_blend_epi16(0xAAAA_AAAA, index[0], _mm512_slli_epi32::<16>(index[1]));
+            let mut parts = [index; LARGEST_BOOK / 64];
+            for i in 0..N / 64 {
+                let low = _mm512_loadu_si512(table[64 * i..][..32].as_ptr().cast());
+                let high = _mm512_loadu_si512(table[64 * i + 32..][..32].as_ptr().cast());
+                parts[i] = _mm512_permutex2var_epi16(low, index, high);
+            }
+            // Each further bit of the index halves what is left.
+            for bit in 0..(N / 64).ilog2() {
+                let upper = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64 << bit));
+                for i in 0..(N / 128) >> bit {
+                    parts[i] = _mm512_mask_blend_epi16(upper, parts[2 * i], parts[2 * i + 1]);
+                }
+            }
+            parts[0]
+        }
     }
 
-    /// Eight entries of eight bytes in a row.
+    /// Bytes `B` and `B + 1` of each lane in both of its halves.
     #[inline(always)]
-    fn eight_eights<const N: usize>(self, table: &[[i8; 8]; N], at: [u32; 8]) -> __m512 {
+    fn twice<const B: i32>(self, x: __m512i) -> __m512i {
+        let lane = |d: i32| (d + B) * 0x0101_0101 + 0x0100_0100;
         avx512!({
-            let low = _mm256_set_m128d(two_eights(table, at[2], at[3]), two_eights(table, at[0], at[1]));
-            let high = _mm256_set_m128d(two_eights(table, at[6], at[7]), two_eights(table, at[4], at[5]));
-            _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castpd256_pd512(low), high))
+            let index = _mm_setr_epi32(lane(0), lane(4), lane(8), lane(12));
+            _mm512_shuffle_epi8(x, _mm512_broadcast_i32x4(index))
+        })
+    }
+
+    /// The levels of four fields of `BITS` bits: in each byte of the low half from bit `FIRST` on, and of the high half behind
+    /// that.
+    #[inline(always)]
+    fn values<const BITS: i32, const FIRST: i32>(self, words: __m512i, levels: &[u8; 16]) -> __m512i {
+        avx512!({
+            let shifts = _mm512_set1_epi32(FIRST | (FIRST + BITS) << 16);
+            let mask = _mm512_set1_epi8((1 << BITS) - 1);
+            self.lookup(levels, _mm512_and_si512(_mm512_srlv_epi16(words, shifts), mask))
         })
     }
 
@@ -177,38 +207,17 @@ impl Simd for Avx512Vnni {
         }
     }
     #[inline(always)]
-    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I {
-        let at = self.lanes(index);
-        avx512!(_mm512_setr_epi32(
-            four(table, at[0]),
-            four(table, at[1]),
-            four(table, at[2]),
-            four(table, at[3]),
-            four(table, at[4]),
-            four(table, at[5]),
-            four(table, at[6]),
-            four(table, at[7]),
-            four(table, at[8]),
-            four(table, at[9]),
-            four(table, at[10]),
-            four(table, at[11]),
-            four(table, at[12]),
-            four(table, at[13]),
-            four(table, at[14]),
-            four(table, at[15]),
-        ))
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2] {
+        let fields = self.fields(&book.fields, index);
+        let values = |words| self.values::<4, 0>(words, &book.levels);
+        [values(self.twice::<0>(fields)), values(self.twice::<2>(fields))]
     }
     #[inline(always)]
-    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2] {
-        let at = self.lanes(index);
-        avx512!({
-            // Lanes i and i + 1 in each 128-bit part, so that shuffles inside the parts end in lane order.
-            let a = self.eight_eights(table, [at[0], at[1], at[4], at[5], at[8], at[9], at[12], at[13]]);
-            let b = self.eight_eights(table, [at[2], at[3], at[6], at[7], at[10], at[11], at[14], at[15]]);
-            let first = _mm512_shuffle_ps::<0b10_00_10_00>(a, b);
-            let last = _mm512_shuffle_ps::<0b11_01_11_01>(a, b);
-            [_mm512_castps_si512(first), _mm512_castps_si512(last)]
-        })
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2] {
+        let fields = self.fields(&book.fields, index);
+        let values =
+            |words| [self.values::<2, 0>(words, &book.levels), self.values::<2, 4>(words, &book.levels)];
+        [values(self.twice::<0>(fields)), values(self.twice::<2>(fields))]
     }
     #[inline(always)]
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {

@@ -11,6 +11,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod codebook;
 mod plain;
 mod rows;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod tests;
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512Vnni;
+pub(crate) use codebook::Codebook;
 pub(crate) use plain::Plain;
 pub(crate) use rows::Rows;
 
@@ -187,10 +189,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn eq_bytes(self, a: Self::I, b: Self::I) -> Self::I;
     /// Every byte (0..=15) replaced by the table's.
     fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I;
-    /// Four bytes of the table for each lane, an index taken modulo the table's length, a power of two.
-    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I;
-    /// Eight bytes of the table for each lane, the first four and the last four.
-    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2];
+    /// The codebook's four values for each lane of two vectors of indices, which are taken modulo its length.
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2];
+    /// The codebook's eight values for each lane of two vectors, for each the first four and the last four.
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2];
     /// Byte `n` (0..=3) of each lane, copied to all four.
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I;
     /// Bytes `A` and `B` (0..=3) of each lane, as the lane's two 16-bit halves, zeros above.
@@ -255,13 +257,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn f16_high(self, a: Self::I) -> Self::F;
     /// IEEE halves at byte `offset` of `LANES` rows.
     fn f16s<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::F;
-}
-
-/// A table's entry, without a branch.
-#[inline(always)]
-fn entry<T, const N: usize>(table: &[T; N], index: u32) -> &T {
-    const { assert!(N.is_power_of_two()) };
-    &table[index as usize % N]
 }
 
 /// Asks the cache for the line at `p`; any address will do.

@@ -4,7 +4,7 @@
 //! Most operations are calls, not inlined: unrolled into every kernel they would be megabytes of code, and a call of
 //! a loop over lanes, which the compiler vectorises, is what a fallback needs.
 
-use super::{Line, Op, Rows, Simd, entry};
+use super::{Codebook, Line, Op, Rows, Simd};
 use core::array::from_fn;
 use half::{bf16, f16};
 
@@ -113,13 +113,15 @@ impl<const L: usize> Simd for Plain<L> {
         index.map(|x| bytes(x, 0, |b, _| table[usize::from(b & 15)]))
     }
     #[inline(never)]
-    fn lookup4<const N: usize>(self, table: &[[i8; 4]; N], index: Self::I) -> Self::I {
-        index.map(|i| u32::from_le_bytes(entry(table, i).map(|x| x as u8)))
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2] {
+        index.map(|lanes| lanes.map(|i| u32::from_le_bytes(book.entry(i).map(|x| x as u8))))
     }
     #[inline(never)]
-    fn lookup8<const N: usize>(self, table: &[[i8; 8]; N], index: Self::I) -> [Self::I; 2] {
-        let eights = index.map(|i| u64::from_le_bytes(entry(table, i).map(|x| x as u8)));
-        [eights.map(|x| x as u32), eights.map(|x| (x >> 32) as u32)]
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2] {
+        index.map(|lanes| {
+            let eights = lanes.map(|i| u64::from_le_bytes(book.entry(i).map(|x| x as u8)));
+            [eights.map(|x| x as u32), eights.map(|x| (x >> 32) as u32)]
+        })
     }
     #[inline(never)]
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {

@@ -2,7 +2,13 @@
 
 use super::*;
 use core::array::from_fn;
-use smelt_quant::codebooks::{IQ2_XXS, IQ3_S};
+use smelt_quant::codebooks;
+
+static IQ1: Codebook<8, 2048> = Codebook::new(codebooks::IQ1);
+static IQ2_S: Codebook<8, 1024> = Codebook::new(codebooks::IQ2_S);
+static IQ2_XXS: Codebook<8, 256> = Codebook::new(codebooks::IQ2_XXS);
+static IQ3_S: Codebook<4, 512> = Codebook::new(codebooks::IQ3_S);
+static IQ3_XXS: Codebook<4, 256> = Codebook::new(codebooks::IQ3_XXS);
 
 /// Masks of bytes that leave no NaN or infinity, whichever byte a half or bfloat begins at.
 const FINITE_F16: u8 = 0xFB;
@@ -113,9 +119,15 @@ fn integers<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
     out.each(s, "eq_bytes", |v| s.eq_bytes(s.and(a(v), bits), s.and(b(v), bits)));
     let table = inputs.rows[0].first_chunk().expect("16 of 64 bytes");
     out.each(s, "lookup", |v| s.lookup(table, s.and(a(v), s.splat(0x0F0F_0F0F))));
-    out.each(s, "lookup4", |v| s.lookup4(&IQ3_S, a(v)));
-    out.each(s, "lookup8 first", |v| s.lookup8(&IQ2_XXS, a(v))[0]);
-    out.each(s, "lookup8 last", |v| s.lookup8(&IQ2_XXS, a(v))[1]);
+    for i in 0..2 {
+        out.each(s, "lookup4 of 256", |v| s.lookup4(&IQ3_XXS, [a(v), b(v)])[i]);
+        out.each(s, "lookup4 of 512", |v| s.lookup4(&IQ3_S, [a(v), b(v)])[i]);
+        for half in 0..2 {
+            out.each(s, "lookup8 of 256", |v| s.lookup8(&IQ2_XXS, [a(v), b(v)])[i][half]);
+            out.each(s, "lookup8 of 1024", |v| s.lookup8(&IQ2_S, [a(v), b(v)])[i][half]);
+            out.each(s, "lookup8 of 2048", |v| s.lookup8(&IQ1, [a(v), b(v)])[i][half]);
+        }
+    }
     out.each(s, "halves 0 1", |v| s.halves::<0, 1>(a(v)));
     out.each(s, "halves 3 2", |v| s.halves::<3, 2>(a(v)));
     out.each(s, "signed_halves 2 2", |v| s.signed_halves::<2, 2>(a(v)));

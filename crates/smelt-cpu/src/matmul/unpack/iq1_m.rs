@@ -27,15 +27,20 @@ impl Unpack<56> for Iq1M {
         let (seven, eight, twos) = (s.splat(7), s.splat(8), s.splat(0x0202_0202));
         for half in 0..2 {
             let low = s.quads(rows, v, 16 * half);
-            for i in 0..16 {
-                let nibble = s.shr(nibbles[2 * half + i / 8], 4 * (i as u32 % 8));
-                let index = s.or(byte(s, low[i / 4], i as u32 % 4), s.shl(s.and(nibble, seven), 8));
-                // Bit 3 clear: up, which adds two to every byte.
-                let up = s.and(s.eq_bytes(s.and(nibble, eight), s.splat(0)), twos);
-                let up = s.spread_byte::<0>(up);
-                let codes = s.lookup8(&TRITS, index);
+            for pair in 0..8 {
+                let (mut index, mut up) = ([seven; 2], [twos; 2]);
                 for j in 0..2 {
-                    s.store(&mut out.codes[32 * half + 2 * i + j], v, s.add(codes[j], up));
+                    let i = 2 * pair + j;
+                    let nibble = s.shr(nibbles[2 * half + i / 8], 4 * (i as u32 % 8));
+                    index[j] = s.or(byte(s, low[i / 4], i as u32 % 4), s.shl(s.and(nibble, seven), 8));
+                    // Bit 3 clear: up, which adds two to every byte.
+                    let clear = s.eq_bytes(s.and(nibble, eight), s.splat(0));
+                    up[j] = s.spread_byte::<0>(s.and(clear, twos));
+                }
+                let codes = s.lookup8(&TRITS, index);
+                for j in 0..4 {
+                    let code = s.add(codes[j / 2][j % 2], up[j / 2]);
+                    s.store(&mut out.codes[32 * half + 4 * pair + j], v, code);
                 }
             }
         }

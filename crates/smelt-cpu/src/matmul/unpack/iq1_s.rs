@@ -4,7 +4,7 @@
 //! A value is a trit shifted up or down by an eighth; its code is the value in eighths, offset by [`ZERO`].
 
 use super::{Unpack, byte, lane_scales, odd};
-use crate::isa::{Rows, Simd};
+use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
 use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks::IQ1;
@@ -15,14 +15,14 @@ pub(crate) struct Iq1S;
 pub(super) const ZERO: i32 = 9;
 
 /// Trits shifted down: `8 · trit − 1 + ZERO`.
-pub(super) static TRITS: [[i8; 8]; 2048] = {
+pub(super) static TRITS: Codebook<8, 2048> = {
     let mut out = IQ1;
     let mut i = 0;
     while i < 2048 * 8 {
         out[i / 8][i % 8] = 8 * out[i / 8][i % 8] - 1 + ZERO as i8;
         i += 1;
     }
-    out
+    Codebook::new(out)
 };
 
 impl Unpack<50> for Iq1S {
@@ -44,11 +44,15 @@ impl Unpack<50> for Iq1S {
                 // The word's top bit clear: up, which adds two to every byte.
                 let down = s.sar(s.shl(word, 16), 31);
                 let up = s.and(s.xor(down, s.splat(-1)), s.splat(0x0202_0202));
-                for k in 0..4 {
-                    let high = s.and(s.shr(word, 3 * k as u32), seven);
-                    let codes = s.lookup8(&TRITS, s.or(byte(s, low[i], k as u32), s.shl(high, 8)));
+                for k in 0..2 {
+                    let mut index = [seven; 2];
                     for j in 0..2 {
-                        s.store(&mut out.codes[8 * g + 2 * k + j], v, s.add(codes[j], up));
+                        let k = 2 * k as u32 + j as u32;
+                        index[j] = s.or(byte(s, low[i], k), s.shl(s.and(s.shr(word, 3 * k), seven), 8));
+                    }
+                    let codes = s.lookup8(&TRITS, index);
+                    for j in 0..4 {
+                        s.store(&mut out.codes[8 * g + 4 * k + j], v, s.add(codes[j / 2][j % 2], up));
                     }
                 }
             }

@@ -3,12 +3,14 @@
 
 use super::iq2_xxs::ZERO;
 use super::{Unpack, byte, lane_scales, odd_nibbles, signed};
-use crate::isa::{Rows, Simd};
+use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
 use crate::matmul::tile::TileBlock;
-use smelt_quant::codebooks::IQ2_S;
+use smelt_quant::codebooks;
 
 pub(crate) struct Iq2S;
+
+static IQ2_S: Codebook<8, 1024> = Codebook::new(codebooks::IQ2_S);
 
 impl Unpack<82> for Iq2S {
     type Class = Scaled<16, BITS_7, false>;
@@ -25,11 +27,17 @@ impl Unpack<82> for Iq2S {
             let signs = s.quads(rows, v, 34 + 16 * part);
             for i in 0..4 {
                 let mut x = [s.splat(0); 8];
-                for k in 0..4 {
-                    let high = s.and(s.shr(last[part], 8 * i as u32 + 2 * k as u32), three);
-                    let index = s.or(byte(s, low[i], k as u32), s.shl(high, 8));
-                    let eight = s.lookup8(&IQ2_S, index);
-                    (x[2 * k], x[2 * k + 1]) = (eight[0], eight[1]);
+                for k in 0..2 {
+                    let mut index = [s.splat(0); 2];
+                    for j in 0..2 {
+                        let k = 2 * k as u32 + j as u32;
+                        let high = s.and(s.shr(last[part], 8 * i as u32 + 2 * k), three);
+                        index[j] = s.or(byte(s, low[i], k), s.shl(high, 8));
+                    }
+                    let sixteen = s.lookup8(&IQ2_S, index);
+                    for i in 0..4 {
+                        x[4 * k + i] = sixteen[i / 2][i % 2];
+                    }
                 }
                 signed(s, x, signs[i], ZERO, &mut out.codes[8 * (4 * part + i)..], v);
             }

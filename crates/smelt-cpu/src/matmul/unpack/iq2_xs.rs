@@ -2,12 +2,14 @@
 
 use super::iq2_xxs::ZERO;
 use super::{Unpack, even_signs, lane_scales, odd_nibbles, signed};
-use crate::isa::{Rows, Simd};
+use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
 use crate::matmul::tile::TileBlock;
-use smelt_quant::codebooks::IQ2_XS;
+use smelt_quant::codebooks;
 
 pub(crate) struct Iq2Xs;
+
+static IQ2_XS: Codebook<8, 512> = Codebook::new(codebooks::IQ2_XS);
 
 impl Unpack<74> for Iq2Xs {
     type Class = Scaled<16, BITS_7, false>;
@@ -17,16 +19,16 @@ impl Unpack<74> for Iq2Xs {
     fn unpack<S: Simd>(s: S, rows: Rows<'_, 74>, v: usize, out: &mut TileBlock<'_>) {
         s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
         lane_scales(s, &odd_nibbles(s, [s.dwords(rows, v, 66), s.dwords(rows, v, 70)]), ZERO, v, out);
-        let nine = s.splat(511);
         for pair in 0..4 {
             let q = s.quads(rows, v, 2 + 16 * pair);
             for half in 0..2 {
                 let words = [q[2 * half], q[2 * half + 1]];
                 let mut x = [s.splat(0); 8];
-                for k in 0..4 {
-                    let index = s.and(s.shr(words[k / 2], 16 * (k as u32 % 2)), nine);
-                    let eight = s.lookup8(&IQ2_XS, index);
-                    (x[2 * k], x[2 * k + 1]) = (eight[0], eight[1]);
+                for k in 0..2 {
+                    let sixteen = s.lookup8(&IQ2_XS, [words[k], s.shr(words[k], 16)]);
+                    for i in 0..4 {
+                        x[4 * k + i] = sixteen[i / 2][i % 2];
+                    }
                 }
                 let sevens = [
                     s.and(s.shr(words[0], 9), s.splat(0x7F)),

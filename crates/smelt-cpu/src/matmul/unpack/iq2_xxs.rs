@@ -2,12 +2,14 @@
 //! 7-bit sign indices and a 4-bit scale.
 
 use super::{Unpack, byte, even_signs, four_sevens, lane_scales, odd, signed};
-use crate::isa::{Rows, Simd};
+use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
 use crate::matmul::tile::TileBlock;
-use smelt_quant::codebooks::IQ2_XXS;
+use smelt_quant::codebooks;
 
 pub(crate) struct Iq2Xxs;
+
+static IQ2_XXS: Codebook<8, 256> = Codebook::new(codebooks::IQ2_XXS);
 
 /// The code that means zero: the largest magnitude.
 pub(super) const ZERO: i32 = 43;
@@ -26,9 +28,12 @@ impl Unpack<66> for Iq2Xxs {
                 let (g, indices, word) = (2 * pair + half, q[2 * half], q[2 * half + 1]);
                 scales[g] = odd(s, s.shr(word, 28));
                 let mut x = [s.splat(0); 8];
-                for k in 0..4 {
-                    let eight = s.lookup8(&IQ2_XXS, byte(s, indices, k as u32));
-                    (x[2 * k], x[2 * k + 1]) = (eight[0], eight[1]);
+                for k in 0..2 {
+                    let index = [byte(s, indices, 2 * k as u32), byte(s, indices, 2 * k as u32 + 1)];
+                    let sixteen = s.lookup8(&IQ2_XXS, index);
+                    for i in 0..4 {
+                        x[4 * k + i] = sixteen[i / 2][i % 2];
+                    }
                 }
                 signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, &mut out.codes[8 * g..], v);
             }

@@ -1,13 +1,15 @@
 //! `IQ3_S`: f16 scale, 64 low bytes of indices of four magnitudes, their 64 high bits, 32 sign bytes, 8 nibbles of
 //! scales.
 
-use super::{Unpack, byte, lane_scales, odd, signed};
-use crate::isa::{Rows, Simd};
+use super::{Unpack, byte, lane_scales, move_bit, odd, signed};
+use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
 use crate::matmul::tile::TileBlock;
-use smelt_quant::codebooks::IQ3_S;
+use smelt_quant::codebooks;
 
 pub(crate) struct Iq3S;
+
+static IQ3_S: Codebook<4, 512> = Codebook::new(codebooks::IQ3_S);
 
 /// The code that means zero: the largest magnitude.
 const ZERO: i32 = 15;
@@ -34,13 +36,15 @@ impl Unpack<110> for Iq3S {
                 for half in 0..2 {
                     let i = 2 * pair + half;
                     let mut x = [s.splat(0); 8];
-                    for j in 0..8 {
-                        // Bit `8·i + j` moves to bit 8.
-                        let bit = 8 * i as u32 + j as u32;
-                        let high =
-                            if bit < 8 { s.shl(high[part], 8 - bit) } else { s.shr(high[part], bit - 8) };
-                        let index = s.or(byte(s, low[2 * half + j / 4], j as u32 % 4), s.and(high, ninth));
-                        x[j] = s.lookup4(&IQ3_S, index);
+                    for j in 0..4 {
+                        let mut index = [ninth; 2];
+                        for k in 0..2 {
+                            let j = 2 * j + k;
+                            let high = s.and(move_bit(s, high[part], 8 * i as u32 + j as u32, 8), ninth);
+                            index[k] = s.or(byte(s, low[2 * half + j / 4], j as u32 % 4), high);
+                        }
+                        let eight = s.lookup4(&IQ3_S, index);
+                        (x[2 * j], x[2 * j + 1]) = (eight[0], eight[1]);
                     }
                     signed(s, x, signs[i], ZERO, &mut out.codes[8 * (4 * part + i)..], v);
                 }

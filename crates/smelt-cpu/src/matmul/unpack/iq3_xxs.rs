@@ -2,12 +2,14 @@
 //! indices and a 4-bit scale.
 
 use super::{Unpack, byte, even_signs, four_sevens, lane_scales, odd, signed};
-use crate::isa::{Rows, Simd};
+use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
 use crate::matmul::tile::TileBlock;
-use smelt_quant::codebooks::IQ3_XXS;
+use smelt_quant::codebooks;
 
 pub(crate) struct Iq3Xxs;
+
+static IQ3_XXS: Codebook<4, 256> = Codebook::new(codebooks::IQ3_XXS);
 
 /// The code that means zero: the largest magnitude.
 const ZERO: i32 = 62;
@@ -28,8 +30,10 @@ impl Unpack<98> for Iq3Xxs {
                 let word = if g < 4 { first[g] } else { second[g - 4] };
                 scales[g] = odd(s, s.shr(word, 28));
                 let mut x = [s.splat(0); 8];
-                for j in 0..8 {
-                    x[j] = s.lookup4(&IQ3_XXS, byte(s, q[2 * half + j / 4], j as u32 % 4));
+                for j in [0, 2, 4, 6] {
+                    let (indices, k) = (q[2 * half + j / 4], j as u32 % 4);
+                    let eight = s.lookup4(&IQ3_XXS, [byte(s, indices, k), byte(s, indices, k + 1)]);
+                    (x[j], x[j + 1]) = (eight[0], eight[1]);
                 }
                 signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, &mut out.codes[8 * g..], v);
             }
