@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 
 /// Multiplies `blocks` blocks of one or two panels' tiles, which begin at value `k0` of the row, with every token.
 pub(crate) struct Micro<'a, C> {
-    /// As many as [`Simd::PANELS`] or fewer.
+    /// At most as many as [`crate::isa::Isa::panels`] says.
     pub(crate) tiles: &'a [Tile],
     pub(crate) blocks: usize,
     pub(crate) acts: &'a QuantizedActs,
