@@ -79,8 +79,9 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
             "can't be had together with tools, because a call has another form; use tool_choice none";
         return Err(ApiError::value(structure.param.clone(), problem));
     }
-    // An answer that has begun has no thoughts any more.
-    let thoughts = abilities.thinking.filter(|_| begun.is_none()).map(|tags| (tags, is_open));
+    // An answer that has begun has no thoughts any more, and one that is to have none is held from its beginning.
+    let thinks = begun.is_none() && budget(template, prompt.reasoning) != Some(0);
+    let thoughts = abilities.thinking.filter(|_| thinks).map(|tags| (tags, is_open));
     let call = demanded_call(model, abilities, &tools, &prompt.tools, thoughts)?;
     let calls_are_certain = call.is_some();
     let structure = prompt.structure.map(|structure| constrain(model, structure, thoughts)).transpose()?;
