@@ -5,7 +5,7 @@ use crate::runner::{Device, Runner};
 use crate::sampler::Recommended;
 use crate::vocab::vocab_source;
 use crate::{Error, Facts, Model, Sequence, Settings};
-use smelt_backend::StepLimits;
+use smelt_backend::{KvFormats, KvSpec, PAGE_TOKENS, StepLimits};
 use smelt_checkpoint::Checkpoint;
 use smelt_cpu::Peaks;
 use smelt_models::Options;
@@ -140,6 +140,35 @@ pub fn tokenizer_of(checkpoint: &Checkpoint, force: bool) -> Result<Tokenizer, E
 pub fn template_of(checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<ChatTemplate, Error> {
     let (template, _) = compile_template(checkpoint, tokenizer)?;
     template.map_err(|source| Error::Template { file: checkpoint.path().into(), source })
+}
+
+/// What the keys and values of a checkpoint's model take when it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSize {
+    /// Bytes of one token in all layers.
+    pub bytes_per_token: usize,
+    /// Tokens that a sequence may have.
+    pub context: usize,
+}
+
+impl CacheSize {
+    /// Bytes of a sequence as long as the context: the cache grows to it by pages.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let tokens = self.context.next_multiple_of(PAGE_TOKENS) as u64;
+        tokens.saturating_mul(self.bytes_per_token as u64)
+    }
+
+    /// Of the checkpoint's model with a cache of these formats and the context that it was trained on.
+    ///
+    /// # Errors
+    /// If no family claims the checkpoint, or it isn't whole.
+    pub fn of(checkpoint: &Checkpoint, formats: KvFormats) -> Result<Self, Error> {
+        let options = Options { kv_formats: formats, ..Options::default() };
+        let model = smelt_models::load(checkpoint, &options)?;
+        let bytes_per_token = model.program.caches.iter().map(KvSpec::bytes_per_token).sum();
+        Ok(Self { bytes_per_token, context: model.spec.context_length })
+    }
 }
 
 /// The template, and the name of the family's own where the file has none.

@@ -36,7 +36,7 @@ pub mod vocab;
 
 pub use constraint::Constraint;
 pub use emitter::{TokenInfo, TopToken};
-pub use engine::{Engine, template_of, tokenizer_of};
+pub use engine::{CacheSize, Engine, template_of, tokenizer_of};
 pub use error::Error;
 pub use generate::{Event, Finish, Outcome, Request, Sink};
 pub use grammar::{Grammar, GrammarError};

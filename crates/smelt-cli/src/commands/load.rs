@@ -50,15 +50,8 @@ pub(crate) struct MachineArgs {
     /// Most tokens of a prompt that are computed at once
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) batch: u16,
-    /// How keys and values are kept [default: f16; f32 for eval]
-    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
-    cache_type: Option<KvFormat>,
-    /// How keys are kept, where it isn't as values are (also -ctk)
-    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
-    cache_type_k: Option<KvFormat>,
-    /// How values are kept, where it isn't as keys are (also -ctv)
-    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
-    cache_type_v: Option<KvFormat>,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// What computes: integer kernels on the CPU, or the exact and slow reference
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     backend: BackendName,
@@ -68,6 +61,28 @@ pub(crate) struct MachineArgs {
     /// Load a model whose tokenizer has unknown rules, with the usual ones
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// How keys and values are kept.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CacheArgs {
+    /// How keys and values are kept [default: f16; f32 for eval]
+    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
+    cache_type: Option<KvFormat>,
+    /// How keys are kept, where it isn't as values are (also -ctk)
+    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
+    cache_type_k: Option<KvFormat>,
+    /// How values are kept, where it isn't as keys are (also -ctv)
+    #[arg(long, value_name = "TYPE", value_parser = cache_type())]
+    cache_type_v: Option<KvFormat>,
+}
+
+impl CacheArgs {
+    /// The formats, `default` unless flags say otherwise.
+    pub(crate) fn formats(&self, default: KvFormat) -> KvFormats {
+        let format = |own: Option<KvFormat>| own.or(self.cache_type).unwrap_or(default);
+        KvFormats { k: format(self.cache_type_k), v: format(self.cache_type_v) }
+    }
 }
 
 /// Names of cache formats.
@@ -117,10 +132,7 @@ impl MachineArgs {
             },
             context,
             batch: usize::from(self.batch),
-            kv_formats: {
-                let format = |own: Option<KvFormat>| own.or(self.cache_type).unwrap_or(cache);
-                KvFormats { k: format(self.cache_type_k), v: format(self.cache_type_v) }
-            },
+            kv_formats: self.cache.formats(cache),
             threads: self.threads.map(usize::from),
             isa: match self.isa {
                 None => IsaChoice::Auto,

@@ -8,8 +8,10 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use smelt_checkpoint::{Array, Checkpoint, Value};
 use smelt_engine::sampler::Recommended;
+use smelt_engine::{CacheSize, KvFormat, KvFormats};
 use smelt_store::{Installed, Manifest, Reference};
 
+use super::load::CacheArgs;
 use crate::context::{Context, parse_reference};
 use crate::output;
 
@@ -19,6 +21,8 @@ pub(crate) struct Args {
     /// An installed model or a file
     #[arg(value_parser = parse_reference)]
     model: Reference,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// List every tensor
     #[arg(long)]
     tensors: bool,
@@ -47,6 +51,8 @@ struct Description {
     sampling: Vec<String>,
     licence: Option<String>,
     file_bytes: u64,
+    /// What keys and values take; `None` if Smelt can't run the model.
+    cache: Option<Cache>,
     /// Per format: how many tensors, parameters and bytes.
     formats: BTreeMap<&'static str, Share>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +60,42 @@ struct Description {
     #[serde(skip_serializing_if = "Option::is_none")]
     tensors: Option<Vec<TensorLine>>,
     manifest: Option<Manifest>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cache {
+    key_format: &'static str,
+    value_format: &'static str,
+    bytes_per_token: usize,
+    /// Tokens of the context that a model has unless it is told otherwise.
+    context: usize,
+    /// Bytes of a sequence that fills it.
+    bytes: u64,
+}
+
+impl Cache {
+    fn of(checkpoint: &Checkpoint, formats: KvFormats) -> Option<Self> {
+        let size = CacheSize::of(checkpoint, formats).ok()?;
+        Some(Self {
+            key_format: formats.k.name(),
+            value_format: formats.v.name(),
+            bytes_per_token: size.bytes_per_token,
+            context: size.context,
+            bytes: size.bytes(),
+        })
+    }
+}
+
+impl std::fmt::Display for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { key_format, value_format, context, .. } = self;
+        let (token, all) = (output::bytes(self.bytes_per_token as u64), output::bytes(self.bytes));
+        match key_format == value_format {
+            true => write!(f, "{token} a token in {key_format}")?,
+            false => write!(f, "{token} a token in {key_format} and {value_format}")?,
+        }
+        write!(f, ", {all} for {context} tokens")
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -121,6 +163,7 @@ fn describe(args: &Args, installed: Installed, checkpoint: &Checkpoint) -> Resul
         sampling: Recommended::read(metadata).settings.iter().map(ToString::to_string).collect(),
         licence: catalogued.or(text("general.license")?),
         file_bytes: checkpoint.file_bytes(),
+        cache: Cache::of(checkpoint, args.cache.formats(KvFormat::F16)),
         formats,
         metadata: args.metadata.then(|| keys.collect()),
         tensors: args.tensors.then(|| tensors.collect()),
@@ -146,6 +189,7 @@ fn print(description: &Description) -> Result<()> {
         ["chat template".into(), if d.chat_template { "yes" } else { "none in the file" }.into()],
         ["licence".into(), d.licence.clone().unwrap_or_else(unknown)],
         ["size".into(), output::bytes(d.file_bytes)],
+        ["cache".into(), d.cache.as_ref().map_or_else(unknown, ToString::to_string)],
         ["file".into(), d.path.display().to_string()],
     ];
     if !d.sampling.is_empty() {

@@ -95,6 +95,7 @@ fn show_describes_a_file() {
              chat template     none in the file\n\
              licence           mit\n\
              size              {size} B\n\
+             cache             unknown\n\
              file              ./m.gguf\n\
              \n\
              format  tensors  parameters  bytes\n\

@@ -265,3 +265,27 @@ fn eval_logits_leaves_devices_and_the_model_alone() {
     run(&["eval", "logits", model, "--tokens", "1,2", "--out", model], "").failed(2, "is the model itself");
     assert_eq!(std::fs::metadata(model).unwrap().len(), bytes);
 }
+
+#[test]
+fn show_tells_what_keys_and_values_take() {
+    // Two layers of two KV heads of 16 keys and 16 values, for 2,048 tokens.
+    let model = llama();
+    let model = model.to_str().unwrap();
+    let cases: [(&[&str], u64); 4] = [
+        (&[], 2 * 2 * (32 + 32)),
+        (&["--cache-type", "f32"], 2 * 2 * (64 + 64)),
+        (&["-ctk", "q8_0"], 2 * 2 * (34 + 32)),
+        (&["-ctk", "q8_0", "-ctv", "q4_0"], 2 * 2 * (34 + 18)),
+    ];
+    for (flags, per_token) in cases {
+        let shown = run(&[&["show", model, "--json"], flags].concat(), "").ok();
+        let cache = &serde_json::from_str::<Value>(&shown).unwrap()["cache"];
+        assert_eq!(cache["bytes_per_token"], per_token, "{flags:?}: {cache}");
+        assert_eq!((&cache["context"], &cache["bytes"]), (&2048.into(), &(2048 * per_token).into()));
+    }
+    let shown = run(&["show", model, "-ctk", "q8_0"], "").ok();
+    assert!(
+        shown.contains("cache             264 B a token in q8_0 and f16, 540.67 kB for 2048 tokens\n"),
+        "{shown}"
+    );
+}
