@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use smelt_server::{ModelSource, Settings};
 
+use crate::scripted;
 use crate::support::{MODEL, Running, source, with};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -176,6 +177,52 @@ fn many_at_once_and_one_that_goes_away() {
     });
     server.wait(|| server.metric(RUNNING) == 0.0);
     check(server.ask(CHAT, &ask(9))["choices"][0]["message"]["content"].as_str().unwrap());
+}
+
+#[test]
+fn a_model_that_thinks_is_held_behind_its_thoughts() {
+    let model = ModelSource { file: scripted::model(), ..source(4096) };
+    let server = Running::start(Settings::default(), vec![model]);
+    server.wait(|| server.get("/health").status == 200);
+    let ask = |last: &str, more: Value| {
+        let messages = json!([{"role": "user", "content": format!("Weather? {last}")}]);
+        with(&json!({"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": 60}), more)
+    };
+    let choice = |text: &str, mut more: Value| {
+        more["structured_outputs"] = json!({"choice": [text]});
+        more
+    };
+    let integer = json!({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer"}}}});
+    let all = json!("one two three four five six seven.");
+    let think = || json!({"reasoning_effort": "high"});
+    for (last, more, thought, content) in [
+        // The model opens the block itself.
+        ("B", integer.clone(), json!("Let me see."), "42"),
+        ("B", choice("123", json!({})), json!("Let me see."), "123"),
+        // It does not think.
+        ("A", choice("123", json!({})), Value::Null, "123"),
+        // The prompt opens it.
+        ("A", choice("Done.", think()), all.clone(), "Done."),
+        ("A", choice("123", think()), all, "123"),
+        // It is closed by force.
+        ("A", choice("At last.", json!({"thinking_budget": 3})), json!("one two three"), "At last."),
+        ("A", choice("123", json!({"thinking_budget": 3})), json!("one two three"), "123"),
+    ] {
+        let reply = server.ask(CHAT, &ask(last, more.clone()));
+        let message = &reply["choices"][0]["message"];
+        assert_eq!(
+            (&message["content"], &message["reasoning_content"]),
+            (&json!(content), &thought),
+            "{more}: {reply}"
+        );
+        assert_eq!(reply["choices"][0]["finish_reason"], "stop", "{more}");
+    }
+    let tools = with(&integer, json!({"tools": [{"type": "function", "function": {"name": "f"}}]}));
+    let refused = server.post(CHAT, &ask("A", tools));
+    assert_eq!(
+        (refused.status, refused.json()["error"]["param"].as_str()),
+        (400, Some("response_format.json_schema.schema"))
+    );
 }
 
 #[test]
