@@ -1,9 +1,10 @@
 //! Aligned buffers, and views through which the threads of a region write to different parts of one.
 
 use crate::matmul::OutView;
+use memmap2::MmapMut;
 use smelt_backend::Error;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -16,67 +17,56 @@ impl Plain for u16 {}
 impl<const N: usize> Plain for [u16; N] {}
 impl Plain for u64 {}
 
-/// Zeroed memory, aligned to cache lines. Large ones cost nothing until they are touched.
+/// Zeroed memory, aligned to pages, which costs nothing until it is touched.
 pub(crate) struct Buffer<T: Plain> {
-    start: NonNull<T>,
-    len: usize,
+    /// `None` for no values.
+    map: Option<MmapMut>,
+    values: PhantomData<T>,
 }
 
 impl<T: Plain> Buffer<T> {
-    const ALIGN: usize = 64;
-
     /// Room for `len` values, all zero.
     pub(crate) fn new(what: &'static str, len: Option<usize>) -> Result<Self, Error> {
         let too_large = || Error::OutOfMemory { what, bytes: usize::MAX };
         let bytes = len.and_then(|n| n.checked_mul(size_of::<T>())).ok_or_else(too_large)?;
-        let len = bytes / size_of::<T>();
-        if len == 0 {
-            return Ok(Self { start: NonNull::dangling(), len });
-        }
-        let layout = Layout::from_size_align(bytes, Self::ALIGN).map_err(|_| too_large())?;
-        // SAFETY: the layout's size isn't zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start.cast()).ok_or(Error::OutOfMemory { what, bytes })?;
-        Ok(Self { start, len })
+        let map = (bytes > 0).then(|| MmapMut::map_anon(bytes)).transpose();
+        let map = map.map_err(|_| Error::OutOfMemory { what, bytes })?;
+        Ok(Self { map, values: PhantomData })
+    }
+
+    fn len(&self) -> usize {
+        self.map.as_ref().map_or(0, |map| map.len() / size_of::<T>())
+    }
+
+    fn start(&mut self) -> *mut T {
+        self.map.as_mut().map_or(NonNull::dangling().as_ptr(), |map| map.as_mut_ptr().cast())
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: `len` values that this buffer owns, zeroed at first; all bytes are valid for `T`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        let start = self
+            .map
+            .as_ref()
+            .map_or(NonNull::<T>::dangling().as_ptr().cast_const(), |map| map.as_ptr().cast());
+        // SAFETY: `len` values that this buffer owns, zeroed at first; all bytes are valid for `T`, and pages are aligned for it.
+        unsafe { std::slice::from_raw_parts(start, self.len()) }
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as in `as_slice`, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len()) }
     }
 
     /// A view for the threads of a region.
     pub(crate) fn share(&mut self) -> Shared<T> {
-        Shared { start: self.start.as_ptr(), len: self.len }
-    }
-}
-
-impl<T: Plain> Drop for Buffer<T> {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            let layout = Layout::from_size_align(self.len * size_of::<T>(), Self::ALIGN);
-            let layout = layout.expect("the layout that it was made with");
-            // SAFETY: `new` allocated it with this layout.
-            unsafe { dealloc(self.start.as_ptr().cast(), layout) };
-        }
+        Shared { start: self.start(), len: self.len() }
     }
 }
 
 impl<T: Plain> std::fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({} values)", self.len)
+        write!(f, "Buffer({} values)", self.len())
     }
 }
-
-// SAFETY: it owns its memory, and `T` is `Send`.
-unsafe impl<T: Plain> Send for Buffer<T> {}
-// SAFETY: `&Buffer` only reads, and `T` is `Sync`.
-unsafe impl<T: Plain> Sync for Buffer<T> {}
 
 /// A view of a buffer without a borrow: whoever makes slices of it answers for their not overlapping in time.
 #[derive(Debug, Clone, Copy)]
