@@ -9,9 +9,14 @@ use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokR
 use llguidance::{Matcher, ParserFactory};
 use smelt_tokenizer::{TokenKind, Tokenizer};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 /// Grammars that are kept compiled.
 const MOST_KEPT: usize = 8;
+
+/// Bytes of stack for compiling a grammar: some tens of kilobytes for each of the deepest chain's rules in a build without
+/// optimizations. Only what is used of it is taken.
+const COMPILE_STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 1 << 26 };
 
 /// What llguidance's trie holds: bytes of a token, bytes of all.
 const MOST_TOKEN_BYTES: usize = 1000;
@@ -85,7 +90,10 @@ impl Ready {
         let found = self.kept.iter().position(|(known, _)| known == grammar);
         let entry = match found {
             Some(index) => self.kept.remove(index),
-            None => (grammar.clone(), self.compile(grammar)?),
+            None => {
+                let ready = &mut *self;
+                (grammar.clone(), in_deep_stack(move || ready.compile(grammar))??)
+            }
         };
         let position = entry.1.copy();
         if self.kept.len() == MOST_KEPT {
@@ -109,6 +117,18 @@ impl Ready {
             _ => Err(GrammarError::Invalid("no text meets it".into())),
         }
     }
+}
+
+/// Does `work` on a thread with a deep stack: llguidance follows rules and references by recursion, and a chain of them may
+/// be as long as a grammar is.
+fn in_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, GrammarError> {
+    let failed =
+        |problem: &dyn std::fmt::Display| GrammarError::Invalid(format!("it can't be compiled: {problem}"));
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name("smelt-compile".into()).stack_size(COMPILE_STACK);
+        let handle = builder.spawn_scoped(scope, work).map_err(|error| failed(&error))?;
+        handle.join().map_err(|_| failed(&"the compiler gave up"))
+    })
 }
 
 /// Words of llguidance's errors, the keyword that they speak of, and what to say instead.

@@ -246,7 +246,7 @@ impl<'a> Parser<'a> {
     }
 
     fn repetition(&mut self, mut node: Node) -> Result<Node, GrammarError> {
-        loop {
+        for _ in 0..MOST_NESTING {
             let (least, most) = match self.rest.chars().next() {
                 Some('*') => (0, None),
                 Some('+') => (1, None),
@@ -257,6 +257,7 @@ impl<'a> Parser<'a> {
             self.rest = &self.rest[1..];
             node = Node::Repeat(Box::new(node), least, most);
         }
+        Err(GrammarError::TooLarge { what: "repetitions of repetitions", limit: MOST_NESTING })
     }
 
     /// The bounds of `{m,n}`, up to its closing brace.

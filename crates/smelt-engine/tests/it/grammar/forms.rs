@@ -1,7 +1,7 @@
 //! Each way to say what an answer must look like.
 
 use super::{accepts, allows, byte_tokens, constrain, model};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use smelt_engine::{Grammar, GrammarError};
 
 /// A grammar, texts that are whole answers, and texts that are not.
@@ -222,7 +222,22 @@ fn large_and_odd_grammars_end_in_a_small_stack() {
         0 => json!({"items": inner}),
         _ => json!({"properties": {"a": inner}}),
     });
+    let chain = |first: &str, is: &str| {
+        let rules: String = (0..3500).map(|i| format!("{first}{i}{is}{first}{}\n", i + 1)).collect();
+        format!("{rules}{first}3500{is}\"a\"\n")
+    };
+    let definitions: Map<String, Value> = (0..5000)
+        .map(|i| (format!("d{i}"), json!({"items": {"$ref": format!("#/$defs/d{}", (i + 1) % 5000)}})))
+        .collect();
     let grammars: Vec<(&str, Result<Grammar, GrammarError>)> = vec![
+        ("chain of rules", Grammar::lark(&format!("start: r0\n{}", chain("r", ": ")))),
+        ("chain of tokens", Grammar::lark(&format!("start: R0\n{}", chain("R", ": ")))),
+        ("chain of gbnf", Grammar::gbnf(&format!("root ::= r0 | root\n{}", chain("r", " ::= ")))),
+        (
+            "chain of references",
+            Grammar::from_json_schema(&json!({"$ref": "#/$defs/d0", "$defs": definitions})),
+        ),
+        ("stars", Grammar::gbnf(&format!("root ::= \"a\"{}", "*".repeat(60_000)))),
         ("nested regex", Grammar::regex(&nested("(", "a", ")*"))),
         ("nested lark", Grammar::lark(&format!("start: {}", nested("(", "\"a\"", ")*")))),
         ("nested gbnf", Grammar::gbnf(&format!("root ::= {}", nested("(", "\"a\"", ")*")))),
