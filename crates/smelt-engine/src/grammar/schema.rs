@@ -9,6 +9,12 @@ use super::keywords::{self, Format, Use};
 use super::{GrammarError, MOST_NESTING, pattern};
 use serde_json::{Map, Value, json};
 
+/// Patterns that one value may have to meet at once.
+const MOST_PATTERNS: usize = 4;
+
+/// Rounds in which numbers of patterns travel along references.
+const MOST_ROUNDS: usize = 64;
+
 /// Parts of a schema, references resolved.
 const MOST_PARTS: usize = 20_000;
 /// Whole numbers up to here are the same as JSON and as `f64`.
@@ -37,6 +43,7 @@ pub(super) fn lower(schema: &Value) -> Result<Value, GrammarError> {
         let lowered = lowering.schema(part, &target)?;
         definitions.insert(format!("d{}", definitions.len()), lowered);
     }
+    check_patterns(&definitions, &lowering.targets)?;
     Ok(json!({
         "$ref": root,
         "$defs": definitions,
@@ -61,6 +68,58 @@ struct Lowering<'a> {
     factors: Vec<(u64, u32)>,
     /// References that are being written out.
     inlined: Vec<String>,
+}
+
+/// Refuses more patterns on one value than [`MOST_PATTERNS`]: the work of meeting them all grows with the product of their sizes,
+/// and no limit of llguidance's bounds it.
+fn check_patterns(definitions: &Map<String, Value>, targets: &[String]) -> Result<(), GrammarError> {
+    let mut known = vec![0; definitions.len()];
+    // References mostly lead to later definitions. Those that lead back take further rounds, and what is still unknown then is a
+    // chain that no pattern came through.
+    for _ in 0..MOST_ROUNDS {
+        let before = known.clone();
+        for (i, definition) in definitions.values().enumerate().rev() {
+            known[i] = patterns(definition, &known).ok_or_else(|| {
+                let why = format!(
+                    "more than {MOST_PATTERNS} of them meet on one value; write one that says it all"
+                );
+                refuse(&targets[i], "pattern", why)
+            })?;
+        }
+        if known == before {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// How many patterns a value must meet at once; `None` if it, or a value inside it, must meet too many.
+fn patterns(schema: &Value, known: &[usize]) -> Option<usize> {
+    let Value::Object(fields) = schema else { return Some(0) };
+    let mut sum = 0;
+    for (keyword, value) in fields {
+        if matches!(keyword.as_str(), "const" | "enum") {
+            continue;
+        }
+        let inside: Vec<usize> = match value {
+            Value::Array(list) => list.iter().map(|part| patterns(part, known)).collect::<Option<_>>()?,
+            Value::Object(parts) if matches!(keyword.as_str(), "properties" | "patternProperties") => {
+                parts.values().map(|part| patterns(part, known)).collect::<Option<_>>()?
+            }
+            part => vec![patterns(part, known)?],
+        };
+        sum += match keyword.as_str() {
+            "pattern" => 1,
+            "allOf" => inside.iter().sum(),
+            "anyOf" | "oneOf" => inside.into_iter().max().unwrap_or(0),
+            "$ref" => {
+                let index = value.as_str().and_then(|r| r.rsplit_once("/d")?.1.parse::<usize>().ok());
+                index.and_then(|index| known.get(index).copied()).unwrap_or(0)
+            }
+            _ => 0,
+        };
+    }
+    (sum <= MOST_PATTERNS).then_some(sum)
 }
 
 /// A keyword that can't be enforced.

@@ -210,6 +210,39 @@ fn what_cannot_be_enforced_is_told() {
     }
 }
 
+/// Patterns that meet on one value, however they come together.
+#[test]
+fn many_patterns_on_one_value_are_refused() {
+    let pattern = |i: usize| json!({"type": "string", "pattern": format!(".*a.{{{i}}}b")});
+    let all = |n: usize| json!({"allOf": (1..=n).map(pattern).collect::<Vec<_>>()});
+    let definitions = |n: usize| {
+        let mut all: Map<String, Value> = (0..n)
+            .map(|i| {
+                let next = json!({"$ref": format!("#/$defs/d{}", i + 1)});
+                (format!("d{i}"), json!({"allOf": [pattern(i), next]}))
+            })
+            .collect();
+        all.insert(format!("d{n}"), json!({"type": "string"}));
+        json!({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": all})
+    };
+    for n in [5, 39] {
+        for schema in [
+            all(n),
+            definitions(n),
+            json!({"allOf": [all(3), {"anyOf": [all(2), {}]}]}),
+            json!({"items": {"pattern": "a", "allOf": [all(4)]}}),
+        ] {
+            match Grammar::from_json_schema(&schema) {
+                Err(GrammarError::Keyword { keyword, .. }) => assert_eq!(keyword, "pattern"),
+                other => panic!("{schema}: {other:?}"),
+            }
+        }
+    }
+    for schema in [all(4), definitions(4), json!({"anyOf": (1..=39).map(pattern).collect::<Vec<_>>()})] {
+        Grammar::from_json_schema(&schema).unwrap();
+    }
+}
+
 #[test]
 fn large_and_odd_grammars_end_in_a_small_stack() {
     let nested =
@@ -222,6 +255,8 @@ fn large_and_odd_grammars_end_in_a_small_stack() {
         0 => json!({"items": inner}),
         _ => json!({"properties": {"a": inner}}),
     });
+    let meeting: Vec<Value> =
+        (36..40).map(|i| json!({"type": "string", "pattern": format!(".*a.{{{i}}}b")})).collect();
     let chain = |first: &str, is: &str| {
         let rules: String = (0..3500).map(|i| format!("{first}{i}{is}{first}{}\n", i + 1)).collect();
         format!("{rules}{first}3500{is}\"a\"\n")
@@ -256,6 +291,7 @@ fn large_and_odd_grammars_end_in_a_small_stack() {
             "long pattern",
             Grammar::from_json_schema(&json!({"type": "string", "pattern": "^(a|b)*a(a|b){1000}$"})),
         ),
+        ("patterns that meet", Grammar::from_json_schema(&json!({"allOf": meeting}))),
         ("many items", Grammar::from_json_schema(&json!({"type": "array", "minItems": 1_000_000_000}))),
     ];
     let model = model();
