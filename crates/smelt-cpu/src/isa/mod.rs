@@ -150,7 +150,7 @@ impl Line {
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// 32-bit lanes a vector: 8 or 16.
     const LANES: usize;
-    /// Tokens in a register tile of the matmul kernels: 1, 4 or 8.
+    /// Tokens in a register tile of one panel: 1, 4 or 8. Beside two panels there is room for six.
     const TOKENS: usize;
     /// Whether [`Simd::mac_wide`] takes bytes that were offset by 128 as signed ones (no correction needed).
     const SIGNED_WIDE: bool;

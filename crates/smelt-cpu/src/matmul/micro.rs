@@ -1,7 +1,7 @@
-//! The two integer micro-kernels: a tile of sixteen unpacked rows times a few tokens, held in registers.
+//! The two integer micro-kernels: tiles of sixteen or thirty-two unpacked rows times a few tokens, held in registers.
 //!
 //! Both follow the canonical float steps of `smelt-quant`, with lanes = rows, so one token or a thousand, on any
-//! instruction set, give the same bits. Running sums live in one [`Line`] a token between the chunks of a long row.
+//! instruction set, give the same bits. Running sums live in one [`Line`] a token and tile between the chunks of a long row.
 
 use super::acts::{ActRow, QuantizedActs, Tokens};
 use super::class::Class;
