@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use smelt_store::{Reference, Settings, Store};
 
+use crate::config::Config;
 use crate::env;
 
 /// Options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Directory of the model store [env: SMELT_HOME]
+    /// Directory of the model store and of config.toml [env: SMELT_HOME]
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     home: Option<PathBuf>,
+    /// Profile of config.toml whose settings are on [env: SMELT_PROFILE]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
+    profile: Option<String>,
     /// Print results and errors only
     #[arg(short, long, global = true, help_heading = "Global options")]
     quiet: bool,
@@ -25,17 +29,27 @@ pub(crate) struct Context {
     pub(crate) quiet: bool,
     /// The model store.
     pub(crate) store: Store,
+    /// The file of settings; it need not exist.
+    pub(crate) config_file: PathBuf,
+    /// The profile that a flag names.
+    pub(crate) profile: Option<String>,
 }
 
 impl Context {
     pub(crate) fn new(global: Global) -> Result<Context> {
-        let root = match global.home.or_else(|| env::SMELT_HOME.get().map(Into::into)) {
-            Some(root) => root,
-            None => {
-                default_root().context("no home directory is known: set SMELT_HOME, or give --home DIR")?
-            }
+        let home = global.home.or_else(|| env::SMELT_HOME.get().map(Into::into));
+        let unknown = "no home directory is known: set SMELT_HOME, or give --home DIR";
+        let (root, config) = match home {
+            Some(home) => (home.clone(), home),
+            None => default_directories().context(unknown)?,
         };
-        Ok(Context { quiet: global.quiet, store: Store::open(root)? })
+        let config_file = config.join("config.toml");
+        Ok(Context { quiet: global.quiet, store: Store::open(root)?, config_file, profile: global.profile })
+    }
+
+    /// The settings of the file and the environment.
+    pub(crate) fn config(&self) -> Result<Config> {
+        Config::read(&self.config_file, self.profile.as_deref())
     }
 
     /// How models are pulled.
@@ -50,12 +64,16 @@ impl Context {
     }
 }
 
-fn default_root() -> Option<PathBuf> {
-    // The XDG rules: a relative path there is to be ignored.
-    let data = env::XDG_DATA_HOME.get().map(PathBuf::from).filter(|p| p.is_absolute());
-    let windows = || env::LOCALAPPDATA.get().map(PathBuf::from).filter(|_| cfg!(windows));
-    let data = data.or_else(windows).or_else(|| Some(std::env::home_dir()?.join(".local").join("share")));
-    data.map(|data| data.join("smelt"))
+/// Where the store and the settings are unless somebody says otherwise.
+fn default_directories() -> Option<(PathBuf, PathBuf)> {
+    let base = |xdg: &env::Variable, below_home: &str| {
+        // The XDG rules: a relative path there is to be ignored.
+        let own = xdg.get().map(PathBuf::from).filter(|p| p.is_absolute());
+        let windows = || env::LOCALAPPDATA.get().map(PathBuf::from).filter(|_| cfg!(windows));
+        let base = own.or_else(windows).or_else(|| Some(std::env::home_dir()?.join(below_home)))?;
+        Some(base.join("smelt"))
+    };
+    Some((base(&env::XDG_DATA_HOME, ".local/share")?, base(&env::XDG_CONFIG_HOME, ".config")?))
 }
 
 /// Reads a MODEL argument; clap shows the reason of a bad one as a usage error.

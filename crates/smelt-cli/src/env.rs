@@ -11,17 +11,20 @@ pub(crate) struct Variable {
     what: &'static str,
 }
 
-/// Where models are kept.
+/// Where models and settings are kept.
 pub(crate) static SMELT_HOME: Variable = Variable {
     name: "SMELT_HOME",
-    what: "directory of the model store (default: smelt in the user's data directory)",
+    what: "directory of the model store and of config.toml (default: smelt in the user's data and config directories)",
 };
 /// Base of the user's data directory.
 pub(crate) static XDG_DATA_HOME: Variable =
     Variable { name: "XDG_DATA_HOME", what: "the user's data directory (default: ~/.local/share)" };
+/// Base of the user's settings.
+pub(crate) static XDG_CONFIG_HOME: Variable =
+    Variable { name: "XDG_CONFIG_HOME", what: "the user's config directory (default: ~/.config)" };
 /// The same on Windows.
 pub(crate) static LOCALAPPDATA: Variable =
-    Variable { name: "LOCALAPPDATA", what: "the user's data directory on Windows" };
+    Variable { name: "LOCALAPPDATA", what: "the user's data and config directory on Windows" };
 /// A mirror of the Hugging Face hub.
 pub(crate) static HF_ENDPOINT: Variable =
     Variable { name: "HF_ENDPOINT", what: "address of a mirror of the Hugging Face hub" };
@@ -36,6 +39,9 @@ pub(crate) static SMELT_PYTHON: Variable = Variable {
 /// Keys of the server.
 pub(crate) static SMELT_API_KEY: Variable =
     Variable { name: "SMELT_API_KEY", what: "API key that `smelt serve` asks for" };
+/// The profile of settings.
+pub(crate) static SMELT_PROFILE: Variable =
+    Variable { name: "SMELT_PROFILE", what: "profile of config.toml that is on, as --profile" };
 /// Turns colours off.
 pub(crate) static NO_COLOR: Variable = Variable { name: "NO_COLOR", what: "if set, output has no colours" };
 
@@ -43,13 +49,21 @@ pub(crate) static NO_COLOR: Variable = Variable { name: "NO_COLOR", what: "if se
 static ALL: &[&Variable] = &[
     &SMELT_HOME,
     &XDG_DATA_HOME,
+    &XDG_CONFIG_HOME,
     &LOCALAPPDATA,
     &HF_ENDPOINT,
     &HF_TOKEN,
     &SMELT_PYTHON,
     &SMELT_API_KEY,
+    &SMELT_PROFILE,
     &NO_COLOR,
 ];
+
+/// The family of variables that [`setting`] reads.
+static OF_SETTINGS: Variable = Variable {
+    name: "SMELT_THREADS …",
+    what: "a setting each, before config.toml; `smelt config list` lists them",
+};
 
 /// Read by the HTTP client and not here; listed for the help.
 static OTHERS: Variable =
@@ -58,16 +72,30 @@ static OTHERS: Variable =
 impl Variable {
     /// Its value; an empty one counts as unset.
     pub(crate) fn get(&self) -> Option<String> {
-        // A value that is no Unicode can be none of what these variables hold but a path, and paths that a person
-        // sets for this program are text.
-        std::env::var(self.name).ok().filter(|value| !value.is_empty())
+        get(self.name)
     }
+}
+
+fn get(name: &str) -> Option<String> {
+    // A value that is no Unicode can be none of what these variables hold but a path, and paths that a person sets for
+    // this program are text.
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The name of a setting's variable.
+pub(crate) fn setting_name(key: &str) -> String {
+    format!("SMELT_{}", key.to_uppercase())
+}
+
+/// A setting's value in the environment.
+pub(crate) fn setting(key: &str) -> Option<String> {
+    get(&setting_name(key))
 }
 
 /// The help's section on environment variables.
 pub(crate) fn help() -> String {
     let width = OTHERS.name.len();
-    ALL.iter().copied().chain([&OTHERS]).fold("Environment:\n".into(), |mut text, variable| {
+    ALL.iter().copied().chain([&OF_SETTINGS, &OTHERS]).fold("Environment:\n".into(), |mut text, variable| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {:width$}  {}", variable.name, variable.what);
         text

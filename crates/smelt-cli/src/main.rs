@@ -5,11 +5,13 @@
 //! Results go to standard output, everything else (progress, notes, errors) to standard error.
 
 mod commands;
+mod config;
 mod context;
 mod env;
 mod given;
 mod input;
 mod interrupt;
+mod nearest;
 mod output;
 mod progress;
 mod report;

@@ -1,7 +1,7 @@
 //! What the commands that load a model have in common.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -23,10 +23,41 @@ pub(crate) struct ModelArg {
 }
 
 impl ModelArg {
+    /// What it goes by in config.toml.
+    pub(crate) fn names(&self, context: &Context) -> Vec<String> {
+        names(&self.reference, context)
+    }
+
     /// The model's file; it is pulled if it isn't here.
     pub(crate) fn locate(&self, context: &Context) -> Result<PathBuf> {
         Ok(locate(&self.reference, context)?.path)
     }
+}
+
+/// What a model goes by in config.toml, the closest name first: as it is asked for, with the tag that is meant, and
+/// without a tag or, of files, an ending.
+pub(crate) fn names(reference: &Reference, context: &Context) -> Vec<String> {
+    let mut names = vec![reference.to_string()];
+    match reference {
+        Reference::Catalogue { name, tag } => {
+            let known = context.store.catalogue().find(name, tag.as_deref());
+            names.extend(known.map(|model| format!("{}:{}", model.name, model.tag)));
+            names.push(name.clone());
+        }
+        Reference::Path(path) => names.push(stem(path)),
+        Reference::HuggingFace { file, .. } => names.push(stem(Path::new(file))),
+        Reference::Url(url) => names.push(stem(Path::new(url.path()))),
+    }
+    if matches!(reference, Reference::Catalogue { tag: None, .. }) {
+        // The tag that is meant says more than the bare name.
+        names.rotate_left(1);
+    }
+    names
+}
+
+/// A file's name without its ending.
+pub(crate) fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// The model's file and what is known of it; it is pulled if it isn't here.

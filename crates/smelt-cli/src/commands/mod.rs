@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+mod config;
 mod eval;
 mod list;
 mod load;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Tokenize(tokenize::Args),
     Bench(bench::Args),
     Eval(eval::Args),
+    Config(config::Args),
     Completions(completions::Args),
 }
 
@@ -47,6 +49,7 @@ impl Command {
             Command::Tokenize(args) => tokenize::run(&args, context),
             Command::Bench(args) => bench::run(&args, context),
             Command::Eval(args) => eval::run(args, context),
+            Command::Config(args) => config::run(&args, context),
             Command::Completions(args) => completions::run(args),
         }
     }

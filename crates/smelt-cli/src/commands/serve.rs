@@ -12,7 +12,8 @@ use smelt_server::{ApiKey, Limits, ModelSource, Server, Settings};
 use smelt_store::Reference;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::load::{MachineArgs, locate};
+use super::load::{MachineArgs, locate, names, stem};
+use crate::config::Config;
 use crate::context::{Context, parse_reference};
 use crate::interrupt::Listener;
 use crate::report::Usage;
@@ -26,6 +27,8 @@ use crate::{env, report};
 ///
 /// The server listens to this machine only, unless --host says otherwise; then give it an API key. SIGTERM and Ctrl-C
 /// let open requests end first; Ctrl-C twice quits.
+///
+/// `smelt config` keeps settings of all models, or of each, that stand for flags that aren't given.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   smelt serve smollm2:135m
@@ -126,8 +129,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         let problem = format!("--name is given {} times for {} models", args.name.len(), args.models.len());
         return Err(Usage(problem).into());
     }
+    let config = context.config()?;
+    let args: &Args = &config.settle("serve", &[])?;
     let settings = settings(args)?;
-    let models = args.models.iter().enumerate().map(|(i, reference)| source(args, i, reference, context));
+    let models = args.models.iter().enumerate();
+    let models = models.map(|(i, reference)| source(args, i, reference, &config, context));
     let models = models.collect::<Result<Vec<_>>>()?;
     log(&args.log);
     // The first Ctrl-C is the server's to hear, a second one quits.
@@ -182,7 +188,13 @@ fn keys(network: &NetworkArgs) -> Result<Vec<ApiKey>> {
     Ok(keys.iter().map(|key| ApiKey::new(key)).collect())
 }
 
-fn source(args: &Args, index: usize, reference: &Reference, context: &Context) -> Result<ModelSource> {
+fn source(
+    args: &Args,
+    index: usize,
+    reference: &Reference,
+    config: &Config,
+    context: &Context,
+) -> Result<ModelSource> {
     let installed = locate(reference, context)?;
     let file = installed.manifest.as_ref().and_then(|manifest| manifest.files.first());
     let name = match (args.name.get(index), reference, file) {
@@ -192,7 +204,10 @@ fn source(args: &Args, index: usize, reference: &Reference, context: &Context) -
         (None, _, None) => stem(&installed.path),
     };
     let checkpoint = Checkpoint::open(&installed.path)?;
-    let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
+    let mut known = vec![name.clone()];
+    known.extend(names(reference, context));
+    let own: Args = config.settle("serve", &known)?;
+    let settings = own.machine.settings(own.ctx.map(|n| n as usize), KvFormat::F16);
     Ok(ModelSource {
         name,
         quantization: dominant_format(&checkpoint).to_owned(),
@@ -204,10 +219,6 @@ fn source(args: &Args, index: usize, reference: &Reference, context: &Context) -
             ..settings
         },
     })
-}
-
-fn stem(path: &Path) -> String {
-    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// The format that holds most of the weights' bytes.

@@ -4,6 +4,7 @@
 
 mod chat;
 mod commands;
+mod config;
 mod run;
 mod support;
 mod tools;

@@ -118,9 +118,15 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 }
 
 impl SamplingArgs {
-    /// Follows what the model file recommends, where no flag says otherwise.
-    pub(crate) fn follow(&self, recommended: &Recommended, sampler: &mut SamplerSettings, quiet: bool) {
-        recommended.apply(sampler, |setting| self.given.has(setting));
+    /// Follows what the model file recommends, where no flag says otherwise, and nothing that was `chosen` elsewhere.
+    pub(crate) fn follow(
+        &self,
+        recommended: &Recommended,
+        sampler: &mut SamplerSettings,
+        chosen: impl Fn(&str) -> bool,
+        quiet: bool,
+    ) {
+        recommended.apply(sampler, |setting| self.given.has(setting) || chosen(setting));
         // These two flags find a home only where mirostat is on.
         if let Some(mirostat) = &mut sampler.mirostat {
             if self.given.has("mirostat_tau") {

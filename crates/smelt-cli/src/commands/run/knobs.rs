@@ -7,6 +7,8 @@ use smelt_engine::Grammar;
 use smelt_engine::chat::Overflow;
 use smelt_engine::sampler::{Mirostat, SamplerSettings};
 
+use crate::nearest::nearest;
+
 /// The state of all knobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Knobs {
@@ -220,20 +222,16 @@ fn put_mirostat(knobs: &mut Knobs, text: &str, field: fn(&mut Mirostat) -> &mut 
     put(field(mirostat.ok_or("mirostat is off; /set mirostat 2 switches it on")?), text)
 }
 
-/// How alike (Jaro-Winkler, 0 to 1) a name must be to be offered instead.
-const SIMILAR: f64 = 0.75;
-
 /// The knob of that name.
 ///
 /// # Errors
 /// That there is none, and which was likely meant.
 pub(crate) fn find(name: &str) -> Result<&'static Key, String> {
-    let alike = |key: &&Key| strsim::jaro_winkler(name, key.name);
-    let nearest =
-        || KEYS.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|key| alike(key) >= SIMILAR);
-    KEYS.iter().find(|key| key.name == name).ok_or_else(|| match nearest() {
-        Some(key) => format!("there is no setting {name:?}; do you mean {}?", key.name),
-        None => format!("there is no setting {name:?}; /set lists them"),
+    KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
+        match nearest(name, KEYS.iter().map(|key| key.name)) {
+            Some(meant) => format!("there is no setting {name:?}; do you mean {meant}?"),
+            None => format!("there is no setting {name:?}; /set lists them"),
+        }
     })
 }
 

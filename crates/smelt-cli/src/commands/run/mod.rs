@@ -32,7 +32,8 @@ use crate::report::{Interrupted, Usage};
 ///
 /// A conversation that outgrows the context loses its oldest turns, never its system message, and says so.
 ///
-/// What a model file recommends about sampling (`smelt show` tells) replaces the defaults below; flags go before both.
+/// What a model file recommends about sampling (`smelt show` tells) replaces the defaults below; settings of the model or
+/// a profile (`smelt config`) go before both, and flags before all.
 #[derive(Debug, clap::Args)]
 #[command(
     args_override_self = true,
@@ -76,12 +77,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let config = context.config()?;
+    let names = args.model.names(context);
+    let args: &Args = &config.settle("run", &names)?;
     let mut knobs = flags::knobs(&args.sampling, &args.answer)?;
     knobs.grammar = args.grammar.grammar(context.quiet)?;
     let prompt = prompt(args, context.quiet)?;
     let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
     let engine = load(&args.model, &settings, context)?;
-    args.sampling.follow(engine.model().recommended(), &mut knobs.sampler, context.quiet);
+    let chosen = |key: &str| config.is_chosen(key, &names);
+    args.sampling.follow(engine.model().recommended(), &mut knobs.sampler, chosen, context.quiet);
     let mut session = Session::new(engine, context.quiet);
     match prompt {
         Some(prompt) => once(args, &prompt, &knobs, &mut session),
