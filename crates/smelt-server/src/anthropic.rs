@@ -45,7 +45,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         constraint: prompt.constraint,
         max_tokens: limits.max_tokens,
         stop: limits.stop.clone(),
-        ..Request::new(prompt.tokens, prompt::sampler(model.model(), &sampling)?)
+        ..Request::new(prompt.tokens, prompt::sampler(&model, &sampling)?)
     };
     let queue_time = call.app.settings.limits.queue_time;
     let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;

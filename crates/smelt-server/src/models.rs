@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use smelt_api::{ApiError, Code};
+use smelt_engine::sampler::SamplerSettings;
 use smelt_engine::scheduler::{Handle, Scheduler, SchedulerSettings};
 use smelt_engine::{Engine, Model};
 
@@ -21,6 +22,11 @@ pub struct ModelSource {
     pub file: PathBuf,
     /// How it is loaded.
     pub engine: smelt_engine::Settings,
+    /// How tokens are chosen where neither a request nor the file says anything.
+    pub sampler: SamplerSettings,
+    /// Settings of `sampler` that go before what the file recommends, as [`smelt_engine::sampler::Recommended`] names
+    /// them.
+    pub chosen: Vec<String>,
     /// The weights' format, as people write it: `Q4_K_M`; empty if it isn't known.
     pub quantization: String,
     /// `sha256:…`, or empty if it isn't known.

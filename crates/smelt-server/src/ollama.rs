@@ -149,7 +149,7 @@ async fn answer(
         constraint: prompt.constraint,
         max_tokens: most_tokens(&common, prompt.tokens.len(), model.handle.context())?,
         stop: common.limits.stop.clone(),
-        ..Request::new(prompt.tokens, prompt::sampler(model.model(), &common.sampling)?)
+        ..Request::new(prompt.tokens, prompt::sampler(&model, &common.sampling)?)
     };
     let queue_time = call.app.settings.limits.queue_time;
     let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;

@@ -5,6 +5,8 @@ use smelt_engine::sampler::{SamplerSettings, Stage};
 use smelt_engine::tokenizer::Special;
 use smelt_engine::{Error, Model};
 
+use crate::models::Loaded;
+
 /// Does what takes long, such as tokenizing a long text, beside the tasks of other requests.
 pub(crate) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
@@ -36,13 +38,15 @@ pub(crate) fn check_ids(model: &Model, ids: &[u32], param: &str) -> Result<(), A
     }
 }
 
-/// The sampler's settings: the request's wishes, over what the model's file recommends, over Smelt's own.
+/// The sampler's settings: the request's wishes, over what the operator chose for the model, over what the model's file
+/// recommends, over the operator's for any model.
 ///
 /// # Errors
 /// If a wish names a token that isn't there, or doesn't go with another one.
-pub(crate) fn sampler(model: &Model, wishes: &Sampling) -> Result<SamplerSettings, ApiError> {
-    let mut settings = SamplerSettings::default();
-    model.recommended().apply(&mut settings, |_| false);
+pub(crate) fn sampler(loaded: &Loaded, wishes: &Sampling) -> Result<SamplerSettings, ApiError> {
+    let (model, source) = (loaded.model(), &loaded.source);
+    let mut settings = source.sampler.clone();
+    model.recommended().apply(&mut settings, |setting| source.chosen.iter().any(|chosen| chosen == setting));
     settings.seed = wishes.seed;
     settings.logit_bias.clone_from(&wishes.logit_bias);
     // A stage that is asked for must run, whatever order the file recommends.

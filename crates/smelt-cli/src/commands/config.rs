@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 use smelt_checkpoint::Checkpoint;
 use smelt_engine::sampler::{Recommended, Wish};
-use smelt_store::Reference;
+use smelt_store::{Reference, StoreError};
 
 use super::load::names;
 use crate::config::{self, Config, Place, SETTINGS, Setting};
@@ -26,8 +26,8 @@ use crate::{env, output, report};
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
-    /// Settings of this model
-    #[arg(long, global = true, value_name = "NAME")]
+    /// Settings of this model: a name as `run` takes it, a file's without its ending, or what `serve --name` gives
+    #[arg(long, global = true, value_name = "NAME", value_parser = parse_name)]
     model: Option<String>,
 }
 
@@ -84,6 +84,16 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
+/// A model's name in the file. A server may give a model any, so all is a name that can be seen.
+fn parse_name(text: &str) -> Result<String, String> {
+    match text.trim() != text || text.is_empty() || text.chars().any(char::is_control) {
+        true => {
+            Err("a name isn't empty, and has no control characters, and no spaces at its ends".to_owned())
+        }
+        false => Ok(text.to_owned()),
+    }
+}
+
 fn find(key: &str) -> Result<&'static Setting> {
     Ok(config::find(key).map_err(Usage)?)
 }
@@ -125,11 +135,15 @@ impl Values {
         let mut values = Self { config, names: Vec::new(), recommended: Recommended::default() };
         let Some(name) = &args.model else { return Ok(values) };
         values.names.push(name.clone());
-        // Not every name that a server gives a model is one by which it is found here.
+        // A section may be of a model that isn't here yet, and of a name that only `serve --name` knows.
         if let Ok(reference) = Reference::parse(name) {
             values.names.extend(names(&reference, context));
-            if let Some(installed) = context.store.resolve(&reference)? {
-                values.recommended = Recommended::read(Checkpoint::open(&installed.path)?.metadata());
+            match context.store.resolve(&reference) {
+                Ok(Some(installed)) => {
+                    values.recommended = Recommended::read(Checkpoint::open(&installed.path)?.metadata());
+                }
+                Ok(None) | Err(StoreError::UnknownModel { .. } | StoreError::NoSuchFile { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(values)

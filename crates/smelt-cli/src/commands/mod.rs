@@ -44,7 +44,7 @@ impl Command {
             Command::Serve(args) => serve::run(&args, context),
             Command::Pull(args) => pull::run(args, context),
             Command::List(args) => list::run(args, context),
-            Command::Show(args) => show::run(args, context),
+            Command::Show(args) => show::run(&args, context),
             Command::Rm(args) => rm::run(args, context),
             Command::Tokenize(args) => tokenize::run(&args, context),
             Command::Bench(args) => bench::run(&args, context),

@@ -13,6 +13,7 @@ use smelt_store::Reference;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::load::{MachineArgs, locate, names, stem};
+use super::run::SamplingArgs;
 use crate::config::Config;
 use crate::context::{Context, parse_reference};
 use crate::interrupt::Listener;
@@ -208,6 +209,7 @@ fn source(
     known.extend(names(reference, context));
     let own: Args = config.settle("serve", &known)?;
     let settings = own.machine.settings(own.ctx.map(|n| n as usize), KvFormat::F16);
+    let sampling: SamplingArgs = config.without_flags(&known)?;
     Ok(ModelSource {
         name,
         quantization: dominant_format(&checkpoint).to_owned(),
@@ -218,6 +220,8 @@ fn source(
             logit_rows: usize::from(args.sharing.parallel).max(settings.logit_rows),
             ..settings
         },
+        sampler: sampling.settings()?,
+        chosen: config.chosen(&known),
     })
 }
 

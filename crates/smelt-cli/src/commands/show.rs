@@ -11,7 +11,7 @@ use smelt_engine::sampler::Recommended;
 use smelt_engine::{CacheSize, KvFormat, KvFormats};
 use smelt_store::{Installed, Manifest, Reference};
 
-use super::load::CacheArgs;
+use super::load::{CacheArgs, names};
 use crate::context::{Context, parse_reference};
 use crate::output;
 
@@ -114,7 +114,8 @@ struct TensorLine {
     bytes: usize,
 }
 
-pub(crate) fn run(args: Args, context: &Context) -> Result<()> {
+pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    let args: Args = context.config()?.settle("show", &names(&args.model, context))?;
     let installed = context.store.show(&args.model)?;
     let checkpoint =
         Checkpoint::open(&installed.path).with_context(|| format!("cannot show {}", args.model))?;

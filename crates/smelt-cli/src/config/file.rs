@@ -135,7 +135,10 @@ fn tables(place: &Place) -> Vec<&str> {
 /// If the file is none that [`sections`] reads, before and after, or can't be written.
 pub(crate) fn set(path: &Path, place: &Place, setting: &Setting, mut value: Value) -> Result<()> {
     may_stand(setting, place).map_err(anyhow::Error::msg)?;
-    let mut document = parse(path)?;
+    let text = read(path)?;
+    // Before anything moves, so that what is wrong is told with the line that a person sees.
+    sections(path, &text)?;
+    let mut document = parse(path, &text)?;
     let names = tables(place);
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for (depth, name) in names.iter().enumerate() {
@@ -183,7 +186,7 @@ pub(crate) fn reset(path: &Path, place: &Place, key: &str) -> Result<bool> {
     let without = match without {
         Some(text) => text,
         None => {
-            let mut document = parse(path)?;
+            let mut document = parse(path, &text)?;
             let mut table: &mut dyn TableLike = document.as_table_mut();
             for name in tables(place) {
                 match table.get_mut(name).and_then(Item::as_table_like_mut) {
@@ -209,11 +212,8 @@ fn without_lines(text: &str, start: usize, end: usize) -> Option<String> {
     alone.then(|| format!("{}{}", &before[..first], &after[rest..]))
 }
 
-fn parse(path: &Path) -> Result<DocumentMut> {
-    let text = read(path)?;
-    let reader = Reader { path, text: &text };
-    reader.parse()?;
-    // The same text: an error was told above, with its line.
+/// A text that was read without an error already, to be changed.
+fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
     text.parse().with_context(|| format!("cannot read {}", path.display()))
 }
 

@@ -108,11 +108,13 @@ impl Config {
             .collect()
     }
 
-    /// Whether somebody chose the value for this model or this command, so that it goes before what the model file
+    /// The keys of values that somebody chose for this model or this command, so that they go before what the model file
     /// recommends. What stands at the top of the file is for any model, and doesn't.
-    pub(crate) fn is_chosen(&self, key: &str, names: &[String]) -> bool {
-        let values = find(key).map(|setting| self.values(setting, names)).unwrap_or_default();
-        values.first().is_some_and(|(place, _)| **place != Place::Top)
+    pub(crate) fn chosen(&self, names: &[String]) -> Vec<String> {
+        let is_chosen = |setting: &&Setting| {
+            self.values(setting, names).first().is_some_and(|(place, _)| **place != Place::Top)
+        };
+        SETTINGS.iter().filter(is_chosen).map(|setting| setting.key.to_owned()).collect()
     }
 
     /// The arguments of `command`, where the values for a model that goes by `names` stand for flags that aren't given.
@@ -120,23 +122,37 @@ impl Config {
     /// # Errors
     /// If a flag refuses a value.
     pub(crate) fn settle<A: FromArgMatches>(&self, command: &str, names: &[String]) -> Result<A> {
-        let cli = crate::Cli::command().mut_subcommand(command, |flags| {
-            SETTINGS.iter().filter(|s| s.commands.contains(&command)).fold(flags, |flags, setting| match self
-                .values(setting, names)
-                .first()
-            {
-                Some((_, entry)) => {
-                    flags.mut_arg(setting.key, |flag| flag.default_value(entry.value.clone()))
-                }
-                None => flags,
-            })
-        });
-        let refused =
-            |error: clap::Error| anyhow!("{}: {}", self.path.display(), report::clap_message(&error));
-        let mut matches =
-            cli.try_get_matches_from(commands::spell_out(std::env::args_os())).map_err(refused)?;
+        let cli = crate::Cli::command().mut_subcommand(command, |flags| self.as_defaults(flags, names));
+        let words = commands::spell_out(std::env::args_os());
+        let mut matches = cli.try_get_matches_from(words).map_err(|e| self.refused(&e))?;
         let (_, mut matches) = matches.remove_subcommand().context("there is a subcommand, as before")?;
-        A::from_arg_matches_mut(&mut matches).map_err(refused)
+        A::from_arg_matches_mut(&mut matches).map_err(|e| self.refused(&e))
+    }
+
+    /// The flags `A` of a command that has them as settings only: the values for a model that goes by `names`.
+    ///
+    /// # Errors
+    /// If a flag refuses a value.
+    pub(crate) fn without_flags<A: clap::Args>(&self, names: &[String]) -> Result<A> {
+        let flags = A::augment_args(clap::Command::new("settings").no_binary_name(true));
+        let flags = self.as_defaults(flags, names);
+        let mut matches = flags.try_get_matches_from([""; 0]).map_err(|e| self.refused(&e))?;
+        A::from_arg_matches_mut(&mut matches).map_err(|e| self.refused(&e))
+    }
+
+    /// The command, with the values of settings as its flags' defaults.
+    fn as_defaults(&self, command: clap::Command, names: &[String]) -> clap::Command {
+        command.mut_args(|flag| {
+            let setting = SETTINGS.iter().find(|setting| flag.get_id() == setting.key);
+            match setting.and_then(|setting| self.values(setting, names).into_iter().next()) {
+                Some((_, entry)) => flag.default_value(entry.value.clone()),
+                None => flag,
+            }
+        })
+    }
+
+    fn refused(&self, error: &clap::Error) -> anyhow::Error {
+        anyhow!("{}: {}", self.path.display(), report::clap_message(error))
     }
 
     /// Where a value stands, for people.

@@ -17,7 +17,7 @@ pub(crate) struct Setting {
     pub(crate) key: &'static str,
     /// What it may hold.
     pub(crate) kind: Kind,
-    /// The commands whose flag it is.
+    /// The commands that take it; it is a flag of the first.
     pub(crate) commands: &'static [&'static str],
     /// Whether models can differ in it.
     pub(crate) per_model: bool,
@@ -39,6 +39,11 @@ const fn machine(key: &'static str, kind: Kind) -> Setting {
     Setting { key, kind, commands: &["run", "serve"], per_model: true }
 }
 
+/// How tokens are chosen by `run`, and by `serve` where a request leaves it open; of each model.
+const fn sampling(key: &'static str, kind: Kind) -> Setting {
+    Setting { key, kind, commands: &["run", "serve"], per_model: true }
+}
+
 /// A setting of `run`, of each model.
 const fn answer(key: &'static str, kind: Kind) -> Setting {
     Setting { key, kind, commands: &["run"], per_model: true }
@@ -54,21 +59,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
     machine("threads", Integer(1, 512)),
     machine("ctx", Integer(1, 1 << 24)),
     machine("batch", Integer(1, 4096)),
-    machine("cache_type", Choice(&["f32", "f16", "q8_0", "q4_0"])),
+    Setting {
+        commands: &["run", "serve", "show"],
+        ..machine("cache_type", Choice(&["f32", "f16", "q8_0", "q4_0"]))
+    },
     answer("system", Text),
     answer("max_tokens", Integer(1, 1 << 24)),
-    answer("temperature", Number(0.0, 100.0)),
-    answer("top_k", Integer(0, u32::MAX as i64)),
-    answer("top_p", Number(0.0, 1.0)),
-    answer("min_p", Number(0.0, 1.0)),
-    answer("typical", Number(0.001, 1.0)),
-    answer("top_n_sigma", Number(0.0, 100.0)),
-    answer("repeat_penalty", Number(0.01, 100.0)),
-    answer("presence_penalty", Number(-100.0, 100.0)),
-    answer("frequency_penalty", Number(-100.0, 100.0)),
-    answer("dry_multiplier", Number(0.0, 100.0)),
-    answer("xtc_probability", Number(0.0, 1.0)),
-    answer("xtc_threshold", Number(0.0, 1.0)),
+    sampling("temperature", Number(0.0, 100.0)),
+    sampling("top_k", Integer(0, u32::MAX as i64)),
+    sampling("top_p", Number(0.0, 1.0)),
+    sampling("min_p", Number(0.0, 1.0)),
+    sampling("typical", Number(0.001, 1.0)),
+    sampling("top_n_sigma", Number(0.0, 100.0)),
+    sampling("repeat_penalty", Number(0.01, 100.0)),
+    sampling("presence_penalty", Number(-100.0, 100.0)),
+    sampling("frequency_penalty", Number(-100.0, 100.0)),
+    sampling("dry_multiplier", Number(0.0, 100.0)),
+    sampling("xtc_probability", Number(0.0, 1.0)),
+    sampling("xtc_threshold", Number(0.0, 1.0)),
     server("host", Text),
     server("port", Integer(0, 65_535)),
     server("max_body", Integer(1, 4096)),
@@ -96,8 +104,9 @@ impl Setting {
     /// Its flag.
     pub(crate) fn flag(&self) -> clap::Arg {
         let cli = crate::Cli::command();
-        let command = self.commands.iter().find_map(|name| cli.find_subcommand(name));
-        let flag = command.and_then(|c| c.get_arguments().find(|flag| flag.get_id() == self.key));
+        let flag = cli
+            .find_subcommand(self.commands[0])
+            .and_then(|c| c.get_arguments().find(|flag| flag.get_id() == self.key));
         flag.cloned().expect("a test holds every setting to its flags")
     }
 
@@ -215,7 +224,8 @@ mod tests {
                 Choice(names) => names.iter().map(ToString::to_string).collect(),
                 Text => vec!["a text".to_owned()],
             };
-            for (command, value) in setting.commands.iter().flat_map(|c| ends.iter().map(move |e| (c, e))) {
+            let command = setting.commands[0];
+            for value in ends {
                 let flag = format!("--{}={value}", setting.flag().get_long().unwrap());
                 let words = ["smelt", command, "m", &flag];
                 let matches = cli.clone().try_get_matches_from(words).unwrap_or_else(|e| panic!("{e}"));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::served::Served;
 use crate::support::{Done, changed, done, llama, smelt};
 
 /// A home with a file of settings.
@@ -199,6 +200,40 @@ fn run_takes_the_settings() {
     assert_eq!((context(&[]), context(&["--ctx", "16"])), (32.into(), 16.into()));
 }
 
+#[test]
+fn show_takes_the_settings() {
+    let home = Home::new("cache_type = \"q8_0\"\n");
+    let model = llama();
+    let model = model.to_str().unwrap();
+    let format = |flags: &[&str]| {
+        let shown = home.run(&[&["show", model, "--json"], flags].concat()).ok();
+        serde_json::from_str::<Value>(&shown).unwrap()["cache"]["key_format"].clone()
+    };
+    assert_eq!((format(&[]), format(&["--cache-type", "f32"])), ("q8_0".into(), "f32".into()));
+}
+
+#[test]
+fn serve_takes_the_settings() {
+    let home = Home::new("ctx = 48\ntemperature = 0\n[models.cold]\ntemperature = 0\nctx = 32\n");
+    let hot = changed(home.0.path(), &[("general.sampling.temp", 50.0_f32.into())]);
+    let served = Served::new(home.0.path(), &[&hot, &hot, "--name", "hot", "--name", "cold"]);
+    let answer = |model: &str, temperature: Option<f32>| {
+        let request = serde_json::json!({
+            "model": model, "prompt": "Once", "max_tokens": 8, "seed": 1, "ignore_eos": true, "temperature": temperature,
+        });
+        served.post("/v1/completions", &request)["choices"][0]["text"].clone()
+    };
+    let (greedy, random) = (answer("hot", Some(0.0)), answer("hot", None));
+    assert_ne!(random, greedy, "the model's recommendation goes before the top of the file");
+    assert_eq!(answer("cold", None), greedy, "the model's section goes before its recommendation");
+    assert_ne!(answer("cold", Some(2.0)), greedy, "what a request says goes before all");
+    let context = |model: &str| {
+        let request = serde_json::json!({"model": model, "prompt": "Once ".repeat(100)});
+        served.post("/v1/completions", &request)["error"]["n_ctx"].clone()
+    };
+    assert_eq!((context("hot"), context("cold")), (48.into(), 32.into()));
+}
+
 /// A file that makes no sense, the line that is told, and what is said of it.
 const WRONG: &[(&str, usize, &str)] = &[
     ("threads = 1\ntemprature = 1\n", 2, "there is no setting \"temprature\"; do you mean temperature?"),
@@ -255,6 +290,9 @@ fn wrong_command_lines_and_variables_are_refused() {
     home.run(&["config", "set", "threads", "many"]).failed(2, "a whole number from 1 to 512, not many");
     home.run(&["config", "set", "ctx", "1", "--model", "m", "--profile", "p"])
         .failed(2, "a section is of one");
+    for nonsense in ["", " m", "m\n"] {
+        home.run(&["config", "get", "ctx", "--model", nonsense]).failed(2, "a name isn't empty");
+    }
     home.run(&["config", "set", "port", "1", "--model", "m"]).failed(1, "port is of the whole server");
     home.run(&["config", "list", "--profile", "p"])
         .failed(1, "has no profile \"p\"; write a section [profiles.p]");

@@ -6,5 +6,6 @@ mod chat;
 mod commands;
 mod config;
 mod run;
+mod served;
 mod support;
 mod tools;

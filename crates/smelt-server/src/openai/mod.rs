@@ -37,7 +37,7 @@ fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request,
         stop: limits.stop.clone(),
         ignore_eos: limits.ignore_eos,
         show_special: limits.show_special,
-        ..Request::new(tokens, prompt::sampler(model.model(), &common.sampling)?)
+        ..Request::new(tokens, prompt::sampler(model, &common.sampling)?)
     })
 }
 

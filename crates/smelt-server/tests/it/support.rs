@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use smelt_engine::KvFormat;
+use smelt_engine::sampler::SamplerSettings;
 use smelt_server::{Error, ModelSource, Server, Settings, Stopper};
 
 /// The name of the model in tests.
@@ -69,6 +70,8 @@ pub(crate) fn source(context: usize) -> ModelSource {
             threads: Some(1),
             ..smelt_engine::Settings::default()
         },
+        sampler: SamplerSettings::default(),
+        chosen: Vec::new(),
         quantization: "F16".to_owned(),
         digest: String::new(),
     }

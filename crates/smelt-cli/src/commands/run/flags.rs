@@ -123,10 +123,11 @@ impl SamplingArgs {
         &self,
         recommended: &Recommended,
         sampler: &mut SamplerSettings,
-        chosen: impl Fn(&str) -> bool,
+        chosen: &[String],
         quiet: bool,
     ) {
-        recommended.apply(sampler, |setting| self.given.has(setting) || chosen(setting));
+        recommended
+            .apply(sampler, |setting| self.given.has(setting) || chosen.iter().any(|key| key == setting));
         // These two flags find a home only where mirostat is on.
         if let Some(mirostat) = &mut sampler.mirostat {
             if self.given.has("mirostat_tau") {
@@ -141,9 +142,13 @@ impl SamplingArgs {
         }
     }
 
-    fn settings(&self) -> SamplerSettings {
+    /// The settings that the flags make.
+    ///
+    /// # Errors
+    /// [`Usage`] for a value out of range.
+    pub(crate) fn settings(&self) -> Result<SamplerSettings, Usage> {
         let mirostat = Mirostat { tau: self.mirostat_tau, eta: self.mirostat_eta };
-        SamplerSettings {
+        let settings = SamplerSettings {
             seed: self.seed,
             logit_bias: self.logit_bias.clone(),
             penalty_last_n: self.repeat_last_n.0,
@@ -164,7 +169,9 @@ impl SamplingArgs {
             temperature: self.temp,
             mirostat: matches!(self.mirostat, MirostatVersion::Two).then_some(mirostat),
             ..SamplerSettings::default()
-        }
+        };
+        settings.validate().map_err(|e| Usage(e.to_string()))?;
+        Ok(settings)
     }
 }
 
@@ -243,10 +250,8 @@ pub(crate) struct AnswerArgs {
 /// # Errors
 /// [`Usage`] for a value out of range.
 pub(crate) fn knobs(sampling: &SamplingArgs, answer: &AnswerArgs) -> Result<Knobs, Usage> {
-    let sampler = sampling.settings();
-    sampler.validate().map_err(|e| Usage(e.to_string()))?;
     Ok(Knobs {
-        sampler,
+        sampler: sampling.settings()?,
         dry_breakers: sampling.dry.dry_sequence_breaker.clone(),
         system: answer.system.clone(),
         think: match (answer.think, answer.no_think) {

@@ -14,7 +14,8 @@ use smelt_engine::KvFormat;
 use smelt_engine::chat::Message;
 use smelt_engine::tokenizer::Special;
 
-use self::flags::{AnswerArgs, GrammarArgs, SamplingArgs};
+pub(crate) use self::flags::SamplingArgs;
+use self::flags::{AnswerArgs, GrammarArgs};
 use self::knobs::Knobs;
 use self::printer::Style;
 use self::session::Session;
@@ -85,8 +86,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let prompt = prompt(args, context.quiet)?;
     let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
     let engine = load(&args.model, &settings, context)?;
-    let chosen = |key: &str| config.is_chosen(key, &names);
-    args.sampling.follow(engine.model().recommended(), &mut knobs.sampler, chosen, context.quiet);
+    let chosen = config.chosen(&names);
+    args.sampling.follow(engine.model().recommended(), &mut knobs.sampler, &chosen, context.quiet);
     let mut session = Session::new(engine, context.quiet);
     match prompt {
         Some(prompt) => once(args, &prompt, &knobs, &mut session),

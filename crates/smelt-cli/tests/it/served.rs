@@ -1,0 +1,68 @@
+//! A server of a test, a real process.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::smelt;
+
+/// A server that answers; it is killed with its test.
+pub(crate) struct Served {
+    child: Child,
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) address: String,
+}
+
+impl Served {
+    /// `smelt serve` with a free port and these words.
+    pub(crate) fn new(home: &Path, args: &[&str]) -> Self {
+        let mut child = smelt(home).args(["serve", "--port", "0"]).args(args).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let mut said = String::new();
+        let address = loop {
+            let Some(line) = lines.next() else { panic!("it ended: {said}\n{:?}", child.wait()) };
+            said.push_str(&line);
+            said.push('\n');
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                break rest.split(' ').next().unwrap().to_owned();
+            }
+        };
+        // Whoever doesn't read what a process says stops it some day.
+        std::thread::spawn(move || lines.for_each(drop));
+        let served = Self { child, address };
+        while served.get("/health").0 != 200 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        served
+    }
+
+    /// Status and body.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        answer(agent().get(format!("{}{path}", self.address)).call())
+    }
+
+    /// The body of an answer.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        let sent = agent().post(format!("{}{path}", self.address)).send(body.to_string());
+        serde_json::from_str(&answer(sent).1).unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder().http_status_as_error(false).build().into()
+}
+
+fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> (u16, String) {
+    let mut response = result.unwrap();
+    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+}
