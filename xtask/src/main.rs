@@ -4,7 +4,9 @@
 mod checks;
 mod clients;
 mod fetch;
+mod load;
 mod peers;
+mod server;
 mod synth;
 mod tidy;
 mod workspace;
@@ -35,6 +37,8 @@ enum Chore {
     Clients,
     /// Run Smelt beside llama.cpp and ik_llama.cpp on this machine: speed, perplexity, start-up, memory.
     BenchPeers(peers::Arguments),
+    /// Load `smelt serve`, and llama.cpp's server beside it, with many streaming clients.
+    Load(load::Arguments),
     /// Write a model file with the exact shapes of a well-known model and random weights.
     SynthModel(synth::Arguments),
 }
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Chore::Fetch => fetch::run(),
         Chore::Clients => clients::run(),
         Chore::BenchPeers(arguments) => peers::run(&arguments),
+        Chore::Load(arguments) => load::run(&arguments),
         Chore::SynthModel(arguments) => synth::run(&arguments),
     };
     match done {

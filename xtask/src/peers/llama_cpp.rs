@@ -9,8 +9,9 @@ use anyhow::{Result, ensure};
 
 use crate::{fetch, workspace};
 
-/// The programs that are compared with.
-const PROGRAMS: [&str; 4] = ["llama-bench", "llama-batched-bench", "llama-perplexity", "llama-completion"];
+/// The programs of `bench-peers`.
+pub(crate) const BENCHMARKS: [&str; 4] =
+    ["llama-bench", "llama-batched-bench", "llama-perplexity", "llama-completion"];
 
 /// How it is configured: as its users build it for their own CPU, without what the comparison does not touch.
 const OPTIONS: [&str; 5] = [
@@ -21,11 +22,11 @@ const OPTIONS: [&str; 5] = [
     "-DLLAMA_BUILD_WEBUI=OFF",
 ];
 
-/// Unpacks and builds llama.cpp below `folder` unless that is done; gives the folder of its programs.
-pub(super) fn build(folder: &Path) -> Result<PathBuf> {
+/// Unpacks and builds `wanted` of llama.cpp below `folder` unless that is done; gives the folder of its programs.
+pub(crate) fn build(folder: &Path, wanted: &[&str]) -> Result<PathBuf> {
     let build = folder.join("build");
     let programs = build.join("bin");
-    if PROGRAMS.iter().all(|program| programs.join(program).is_file()) {
+    if wanted.iter().all(|program| programs.join(program).is_file()) {
         return Ok(programs);
     }
     let source = folder.join("llama.cpp");
@@ -39,8 +40,8 @@ pub(super) fn build(folder: &Path) -> Result<PathBuf> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).to_string();
     let flags = ["--parallel", &jobs, "--target"];
     let mut compile = Command::new(&cmake);
-    workspace::run(compile.arg("--build").arg(&build).args(flags).args(PROGRAMS).stdout(io::stderr()))?;
-    for program in PROGRAMS {
+    workspace::run(compile.arg("--build").arg(&build).args(flags).args(wanted).stdout(io::stderr()))?;
+    for program in wanted {
         ensure!(programs.join(program).is_file(), "the build of llama.cpp left no {program}");
     }
     Ok(programs)

@@ -5,13 +5,13 @@
 //! medians with their spread. `docs/benchmarks.md` says how to read them.
 
 mod ik;
-mod llama_cpp;
+pub(crate) mod llama_cpp;
 mod models;
 mod perplexity;
 mod process;
 mod programs;
 mod speed;
-mod table;
+pub(crate) mod table;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let llama_bin = match &arguments.llama_bin {
         Some(folder) => folder.clone(),
-        None => llama_cpp::build(&peers_dir)?,
+        None => llama_cpp::build(&peers_dir, &llama_cpp::BENCHMARKS)?,
     };
     let smelt = match &arguments.smelt {
         Some(path) => path.clone(),

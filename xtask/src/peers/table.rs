@@ -1,7 +1,7 @@
 //! Numbers for people: medians, spreads, aligned columns.
 
 /// The middle of `samples`; the mean of the two middle ones of an even number. Not a number when there is none.
-pub(super) fn median(samples: &[f64]) -> f64 {
+pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -19,12 +19,12 @@ fn spread(samples: &[f64]) -> f64 {
 }
 
 /// The median with `decimals` digits, and the spread: `12.3 ± 4.5 %`.
-pub(super) fn with_spread(samples: &[f64], decimals: usize) -> String {
+pub(crate) fn with_spread(samples: &[f64], decimals: usize) -> String {
     format!("{:.decimals$} ± {:.1} %", median(samples), spread(samples))
 }
 
 /// Prints a title, the heads and the rows, with aligned columns.
-pub(super) fn print<const N: usize>(title: &str, heads: [&str; N], rows: &[[String; N]]) {
+pub(crate) fn print<const N: usize>(title: &str, heads: [&str; N], rows: &[[String; N]]) {
     let widths: [usize; N] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([heads[column].chars().count()]).max().unwrap_or(0)
