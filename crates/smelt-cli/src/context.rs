@@ -11,7 +11,7 @@ use crate::env;
 /// Options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Directory of the model store and of config.toml [env: SMELT_HOME]
+    /// Directory of models, config.toml and servers' logs [env: SMELT_HOME]
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     home: Option<PathBuf>,
     /// Profile of config.toml whose settings are on [env: SMELT_PROFILE]
@@ -31,6 +31,8 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     /// The file of settings; it need not exist.
     pub(crate) config_file: PathBuf,
+    /// The directory of servers' files and logs; it need not exist.
+    pub(crate) state: PathBuf,
     /// The profile that a flag names.
     pub(crate) profile: Option<String>,
 }
@@ -39,12 +41,18 @@ impl Context {
     pub(crate) fn new(global: Global) -> Result<Context> {
         let home = global.home.or_else(|| env::SMELT_HOME.get().map(Into::into));
         let unknown = "no home directory is known: set SMELT_HOME, or give --home DIR";
-        let (root, config) = match home {
-            Some(home) => (home.clone(), home),
+        let [root, config, state] = match home {
+            Some(home) => [home.clone(), home.clone(), home],
             None => default_directories().context(unknown)?,
         };
         let config_file = config.join("config.toml");
-        Ok(Context { quiet: global.quiet, store: Store::open(root)?, config_file, profile: global.profile })
+        Ok(Context {
+            quiet: global.quiet,
+            store: Store::open(root)?,
+            config_file,
+            state,
+            profile: global.profile,
+        })
     }
 
     /// The settings of the file and the environment.
@@ -64,8 +72,8 @@ impl Context {
     }
 }
 
-/// Where the store and the settings are unless somebody says otherwise.
-fn default_directories() -> Option<(PathBuf, PathBuf)> {
+/// Where the store, the settings and the state are unless somebody says otherwise.
+fn default_directories() -> Option<[PathBuf; 3]> {
     let base = |xdg: &env::Variable, below_home: &str| {
         // The XDG rules: a relative path there is to be ignored.
         let own = xdg.get().map(PathBuf::from).filter(|p| p.is_absolute());
@@ -73,7 +81,11 @@ fn default_directories() -> Option<(PathBuf, PathBuf)> {
         let base = own.or_else(windows).or_else(|| Some(std::env::home_dir()?.join(below_home)))?;
         Some(base.join("smelt"))
     };
-    Some((base(&env::XDG_DATA_HOME, ".local/share")?, base(&env::XDG_CONFIG_HOME, ".config")?))
+    Some([
+        base(&env::XDG_DATA_HOME, ".local/share")?,
+        base(&env::XDG_CONFIG_HOME, ".config")?,
+        base(&env::XDG_STATE_HOME, ".local/state")?,
+    ])
 }
 
 /// Reads a MODEL argument; clap shows the reason of a bad one as a usage error.

@@ -14,7 +14,7 @@ pub(crate) struct Variable {
 /// Where models and settings are kept.
 pub(crate) static SMELT_HOME: Variable = Variable {
     name: "SMELT_HOME",
-    what: "directory of the model store and of config.toml (default: smelt in the user's data and config directories)",
+    what: "directory of models, config.toml and servers' logs (default: smelt in the user's data, config and state directories)",
 };
 /// Base of the user's data directory.
 pub(crate) static XDG_DATA_HOME: Variable =
@@ -24,7 +24,7 @@ pub(crate) static XDG_CONFIG_HOME: Variable =
     Variable { name: "XDG_CONFIG_HOME", what: "the user's config directory (default: ~/.config)" };
 /// The same on Windows.
 pub(crate) static LOCALAPPDATA: Variable =
-    Variable { name: "LOCALAPPDATA", what: "the user's data and config directory on Windows" };
+    Variable { name: "LOCALAPPDATA", what: "the user's data, config and state directory on Windows" };
 /// A mirror of the Hugging Face hub.
 pub(crate) static HF_ENDPOINT: Variable =
     Variable { name: "HF_ENDPOINT", what: "address of a mirror of the Hugging Face hub" };
@@ -42,6 +42,11 @@ pub(crate) static SMELT_API_KEY: Variable =
 /// The profile of settings.
 pub(crate) static SMELT_PROFILE: Variable =
     Variable { name: "SMELT_PROFILE", what: "profile of config.toml that is on, as --profile" };
+/// Base of the user's state: what servers run, and their logs.
+pub(crate) static XDG_STATE_HOME: Variable = Variable {
+    name: "XDG_STATE_HOME",
+    what: "the user's state directory, for servers and their logs (default: ~/.local/state)",
+};
 /// Turns colours off.
 pub(crate) static NO_COLOR: Variable = Variable { name: "NO_COLOR", what: "if set, output has no colours" };
 
@@ -50,6 +55,7 @@ static ALL: &[&Variable] = &[
     &SMELT_HOME,
     &XDG_DATA_HOME,
     &XDG_CONFIG_HOME,
+    &XDG_STATE_HOME,
     &LOCALAPPDATA,
     &HF_ENDPOINT,
     &HF_TOKEN,
@@ -58,6 +64,9 @@ static ALL: &[&Variable] = &[
     &SMELT_PROFILE,
     &NO_COLOR,
 ];
+
+/// How `serve -d` tells the server that it starts to let go of the terminal; for nobody else, and so not in the help.
+pub(crate) static SMELT_DETACHED: Variable = Variable { name: "SMELT_DETACHED", what: "" };
 
 /// The family of variables that [`setting`] reads.
 static OF_SETTINGS: Variable = Variable {

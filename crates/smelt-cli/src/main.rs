@@ -15,6 +15,7 @@ mod nearest;
 mod output;
 mod progress;
 mod report;
+mod servers;
 mod wait;
 
 use std::process::ExitCode;

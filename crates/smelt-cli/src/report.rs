@@ -25,6 +25,14 @@ pub(crate) struct Interrupted;
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
 
+/// An error, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
+pub(crate) struct Hinted {
+    pub(crate) problem: String,
+    pub(crate) hint: String,
+}
+
 /// Other errors were printed already; this one only ends the command.
 #[derive(Debug, thiserror::Error)]
 #[error("some of it failed")]
@@ -114,11 +122,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         let is_template = is::<Error>(error, |e| matches!(e, Error::Template { .. }));
         is_template.then(|| "`smelt run --raw` runs a model without its chat template".to_owned())
     };
-    let of_server = || {
-        let is_taken = is::<smelt_server::Error>(error, |e| matches!(e, smelt_server::Error::Bind { .. }));
-        is_taken.then(|| "another server may be listening there; --port N takes another one".to_owned())
-    };
-    of_store.or_else(of_engine).or_else(of_server)
+    let own = || error.chain().find_map(|e| Some(e.downcast_ref::<Hinted>()?.hint.clone()));
+    of_store.or_else(of_engine).or_else(own)
 }
 
 /// The error and its causes, without a cause that the message before it already ends in.

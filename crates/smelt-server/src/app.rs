@@ -139,14 +139,17 @@ async fn serve(app: Arc<App>, route: &'static Route, tail: Option<String>, reque
     drop(in_flight);
     let status = response.status().as_u16();
     app.metrics.request(route.method.as_str(), route.path, status);
-    tracing::info!(
-        request = id,
-        method = route.method.as_str(),
-        path = route.path,
-        status,
-        seconds = arrival.elapsed().as_secs_f64(),
-        "request"
-    );
+    // Probes come all the time and would hide the rest; the metrics count them.
+    if route.access != Access::Open {
+        tracing::info!(
+            request = id,
+            method = route.method.as_str(),
+            path = route.path,
+            status,
+            seconds = arrival.elapsed().as_secs_f64(),
+            "request"
+        );
+    }
     finish(&mut response, route.dialect, &id, origin);
     response
 }

@@ -6,12 +6,15 @@ mod config;
 mod eval;
 mod list;
 mod load;
+mod logs;
 mod prompt;
+mod ps;
 mod pull;
 mod rm;
 mod run;
 mod serve;
 mod show;
+mod stop;
 mod tokenize;
 
 pub(crate) use load::spell_out;
@@ -26,6 +29,10 @@ pub(crate) enum Command {
     // The largest by far, and clap makes it once.
     Run(Box<run::Args>),
     Serve(Box<serve::Args>),
+    Ps(ps::Args),
+    Stop(stop::StopArgs),
+    Restart(stop::RestartArgs),
+    Logs(logs::Args),
     Pull(pull::Args),
     List(list::Args),
     Show(show::Args),
@@ -42,6 +49,10 @@ impl Command {
         match self {
             Command::Run(args) => run::run(&args, context),
             Command::Serve(args) => serve::run(&args, context),
+            Command::Ps(args) => ps::run(&args, context),
+            Command::Stop(args) => stop::stop(&args, context),
+            Command::Restart(args) => stop::restart(&args, context),
+            Command::Logs(args) => logs::run(&args, context),
             Command::Pull(args) => pull::run(args, context),
             Command::List(args) => list::run(args, context),
             Command::Show(args) => show::run(&args, context),

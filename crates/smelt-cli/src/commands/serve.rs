@@ -1,5 +1,7 @@
 //! `smelt serve`.
 
+use std::fmt::Write;
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,7 +19,8 @@ use super::run::SamplingArgs;
 use crate::config::Config;
 use crate::context::{Context, parse_reference};
 use crate::interrupt::Listener;
-use crate::report::Usage;
+use crate::report::{Hinted, Usage};
+use crate::servers::{self, Detached, Holder, Record};
 use crate::{env, report};
 
 /// Serve models over HTTP: OpenAI's, Anthropic's and Ollama's interfaces
@@ -34,6 +37,7 @@ use crate::{env, report};
 #[command(after_long_help = "Examples:
   smelt serve smollm2:135m
   smelt serve ./big.gguf ./small.gguf --name big --name small --ctx 8192
+  smelt serve smollm2:135m -d
   smelt serve smollm2:135m --host 0.0.0.0 --api-key-file keys.txt --log json
   curl http://127.0.0.1:11435/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'")]
 pub(crate) struct Args {
@@ -46,6 +50,9 @@ pub(crate) struct Args {
     /// Tokens that a request may have with its answer [default: as many as the model was trained on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     ctx: Option<u32>,
+    /// Go on in the background once the models are loaded; `smelt ps`, `logs`, `restart` and `stop` are for such a server
+    #[arg(short, long)]
+    detach: bool,
     #[command(flatten)]
     network: NetworkArgs,
     #[command(flatten)]
@@ -132,19 +139,89 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let config = context.config()?;
     let args: &Args = &config.settle("serve", &[])?;
-    let settings = settings(args)?;
+    if args.detach && !servers::is_detached() {
+        tell(&Detached::new(&context.state, args.network.port)?.start()?, context);
+        return Ok(());
+    }
+    let mut settings = settings(args)?;
+    let own_key = match settings.api_keys.is_empty() {
+        true => None,
+        false => Some(random_key()?),
+    };
+    settings.api_keys.extend(own_key.as_deref().map(ApiKey::new));
     let models = args.models.iter().enumerate();
     let models = models.map(|(i, reference)| source(args, i, reference, &config, context));
     let models = models.collect::<Result<Vec<_>>>()?;
-    log(&args.log);
     // The first Ctrl-C is the server's to hear, a second one quits.
     let _listener = Listener::new();
-    let server = Server::bind(settings, models)?;
-    if !context.quiet {
-        let address = server.address();
-        report::note(&format!("listening on http://{address} (OpenAI: http://{address}/v1); Ctrl-C ends it"));
+    let server = Server::bind(settings, models).map_err(|error| taken(error, context))?;
+    let mut record = Record::new(server.address(), own_key);
+    if args.detach {
+        record.detached = Some(Detached::new(&context.state, record.address.port())?);
+    }
+    let registered = servers::register(&context.state, &record);
+    match &record.detached {
+        Some(detached) => detached.leave(&record)?,
+        None if !context.quiet => {
+            let address = record.address;
+            report::note(&format!(
+                "listening on http://{address} (OpenAI: http://{address}/v1); Ctrl-C ends it"
+            ));
+        }
+        None => {}
+    }
+    log(&args.log);
+    if let Err(error) = &registered {
+        // Nothing to write in is no reason to serve nothing.
+        report::warn(&format!("`smelt ps` and `stop` won't find this server: {error:#}"));
     }
     Ok(server.run()?)
+}
+
+/// Says where a server is that goes on by itself.
+pub(crate) fn tell(record: &Record, context: &Context) {
+    if !context.quiet {
+        let (address, pid) = (record.address, record.pid);
+        report::note(&format!(
+            "process {pid} listens on http://{address} (OpenAI: http://{address}/v1); `smelt logs -f` shows its log, \
+             `smelt stop` ends it"
+        ));
+    }
+}
+
+/// Why the server has no address, and where that is known, who has it.
+fn taken(error: smelt_server::Error, context: &Context) -> anyhow::Error {
+    let smelt_server::Error::Bind { host, port, source } = &error else { return error.into() };
+    if source.kind() != std::io::ErrorKind::AddrInUse {
+        return error.into();
+    }
+    let addresses = (host.as_str(), *port).to_socket_addrs().into_iter().flatten();
+    let holder = addresses.into_iter().find_map(|address| servers::port_holder(address.ip(), *port));
+    let running = servers::running(&context.state).unwrap_or_default();
+    let own = running
+        .iter()
+        .find(|server| matches!(holder, Some(Holder::Process { pid, .. }) if pid == server.record.pid));
+    let (who, hint) = match (own, holder) {
+        (Some(server), _) => {
+            let Record { pid, version, .. } = &server.record;
+            let hint = format!("use it, or `smelt stop --port {port}`; --port N takes another port");
+            (format!("smelt {version}, process {pid}, serves there"), hint)
+        }
+        (None, Some(holder)) => (format!("{holder} listens there"), "--port N takes another port".to_owned()),
+        (None, None) => ("it is taken".to_owned(), "--port N takes another port".to_owned()),
+    };
+    Hinted { problem: format!("cannot listen on {host}:{port}: {who}"), hint }.into()
+}
+
+/// A key for programs of this person.
+fn random_key() -> Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).context("the system gives no random numbers")?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
 }
 
 fn settings(args: &Args) -> Result<Settings> {

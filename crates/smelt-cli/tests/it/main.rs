@@ -5,6 +5,8 @@
 mod chat;
 mod commands;
 mod config;
+#[cfg(unix)]
+mod life;
 mod run;
 mod served;
 mod support;

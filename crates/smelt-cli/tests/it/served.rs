@@ -1,6 +1,6 @@
 //! A server of a test, a real process.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
@@ -39,9 +39,25 @@ impl Served {
         served
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it with no time to tidy up.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Status and body.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        answer(agent().get(format!("{}{path}", self.address)).call())
+        answer_of(&format!("{}{path}", self.address))
+    }
+
+    /// The body of an answer, as it comes.
+    pub(crate) fn stream(&self, path: &str, body: &Value) -> impl Read + use<> {
+        let sent = agent().post(format!("{}{path}", self.address)).send(body.to_string());
+        sent.unwrap().into_body().into_reader()
     }
 
     /// The body of an answer.
@@ -53,9 +69,13 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
+}
+
+/// Status and body.
+pub(crate) fn answer_of(url: &str) -> (u16, String) {
+    answer(agent().get(url).call())
 }
 
 fn agent() -> ureq::Agent {

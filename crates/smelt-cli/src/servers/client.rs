@@ -1,0 +1,91 @@
+//! Asking a server of this machine.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+use super::Record;
+
+/// For a server to answer what it knows without computing.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A server's client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    url: String,
+    key: Option<String>,
+}
+
+/// A model that a server has loaded.
+#[derive(Debug, Deserialize, serde::Serialize)]
+pub(crate) struct Running {
+    pub(crate) name: String,
+    /// Bytes of its weights.
+    pub(crate) size: u64,
+    pub(crate) context_length: Option<u64>,
+    /// When it is let go, as RFC 3339 writes it.
+    pub(crate) expires_at: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Models {
+    models: Vec<Running>,
+}
+
+#[derive(Deserialize)]
+struct Health {
+    status: String,
+}
+
+impl Client {
+    pub(crate) fn new(record: &Record) -> Self {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .user_agent(concat!("smelt/", env!("CARGO_PKG_VERSION")))
+            // A proxy is for other machines.
+            .proxy(None)
+            .build();
+        Self { agent: agent.into(), url: record.url(), key: record.key.clone() }
+    }
+
+    fn get(&self, path: &str) -> Result<Response<Body>> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let response = request.config().timeout_global(Some(PATIENCE)).build().call();
+        response.with_context(|| format!("the server on {} doesn't answer", self.url))
+    }
+
+    fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let mut response = self.get(path)?;
+        if !response.status().is_success() {
+            bail!("the server on {} answers {path} with {}", self.url, response.status());
+        }
+        let text = response.body_mut().read_to_string();
+        let text = text.with_context(|| format!("the answer of {} breaks off", self.url))?;
+        serde_json::from_str(&text).with_context(|| format!("{}{path} is no server of smelt's", self.url))
+    }
+
+    /// Its state, in a word: `ok`, `loading` …
+    ///
+    /// # Errors
+    /// If it doesn't answer.
+    pub(crate) fn health(&self) -> Result<String> {
+        let text = self.get("/health")?.body_mut().read_to_string().context("its answer breaks off")?;
+        Ok(serde_json::from_str::<Health>(&text).context("it is no server of smelt's")?.status)
+    }
+
+    /// The models that it has loaded.
+    ///
+    /// # Errors
+    /// If it doesn't answer.
+    pub(crate) fn running(&self) -> Result<Vec<Running>> {
+        Ok(self.json::<Models>("/api/ps")?.models)
+    }
+}
