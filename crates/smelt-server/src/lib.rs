@@ -1,7 +1,7 @@
 //! The HTTP server: OpenAI's, Anthropic's and Ollama's interfaces in front of the engine's scheduler.
 //!
 //! ```text
-//! listen      connections, their limits, the end by a signal
+//! listen      connections, their limits, the end by a signal; tls
 //!   app       one request: id, origin, key, body, route, error, metrics
 //!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
 //!       openai/ anthropic ollama tokens      one dialect each: wire types to engine requests, and back
@@ -35,9 +35,11 @@ mod routes;
 mod settings;
 mod stream;
 mod structure;
+mod tls;
 mod tokens;
 
 pub use access::ApiKey;
 pub use listen::{Server, Stopper};
 pub use models::ModelSource;
 pub use settings::{DEFAULT_PORT, Error, Limits, Settings};
+pub use tls::{Tls, TlsError};

@@ -16,6 +16,7 @@ use crate::app::{App, router};
 use crate::metrics::Metrics;
 use crate::models::{ModelSource, Models};
 use crate::settings::{Error, Settings};
+use crate::tls::Tls;
 
 /// For what is written already, once the engines are gone.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -138,6 +139,9 @@ struct Connections {
     builder: http1::Builder,
     service: axum::Router,
     permits: Arc<Semaphore>,
+    tls: Option<Tls>,
+    /// For a client to greet a server that speaks TLS.
+    patience: Duration,
 }
 
 impl Connections {
@@ -150,6 +154,8 @@ impl Connections {
             builder,
             service: router(app),
             permits: Arc::new(Semaphore::new(limits.connections)),
+            tls: app.settings.tls.clone(),
+            patience: limits.head_time,
         }
     }
 
@@ -172,10 +178,19 @@ impl Connections {
         // Small pieces of a stream must not wait for each other.
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(self.service.clone());
-        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
-        let connection = self.graceful.watch(connection);
+        let (builder, watcher) = (self.builder.clone(), self.graceful.watcher());
+        let (tls, patience) = (self.tls.clone(), self.patience);
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            let ended = match tls {
+                None => watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await,
+                Some(tls) => match tls.accept(stream, patience).await {
+                    Ok(stream) => {
+                        watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
+                    }
+                    Err(error) => return tracing::debug!(%peer, %error, "a client was not greeted"),
+                },
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%peer, %error, "a connection ended early");
             }
             drop(permit);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use smelt_engine::scheduler::SchedulerSettings;
 
 use crate::access::ApiKey;
+use crate::tls::Tls;
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub struct Settings {
     pub host: String,
     /// Port to listen on; 0 for any that is free.
     pub port: u16,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<Tls>,
     /// Keys of which a request needs one; empty to ask for none.
     pub api_keys: Vec<ApiKey>,
     /// Origins whose web pages may ask this server: `https://example.org`, or `*`.
@@ -70,6 +73,7 @@ impl Default for Settings {
         Self {
             host: "127.0.0.1".into(),
             port: DEFAULT_PORT,
+            tls: None,
             api_keys: Vec::new(),
             cors_origins: Vec::new(),
             limits: Limits::default(),

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use smelt_checkpoint::Checkpoint;
 use smelt_engine::KvFormat;
 use smelt_engine::scheduler::{KvBudget, SchedulerSettings};
-use smelt_server::{ApiKey, Limits, ModelSource, Server, Settings};
+use smelt_server::{ApiKey, Limits, ModelSource, Server, Settings, Tls};
 use smelt_store::Reference;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -78,6 +78,12 @@ struct NetworkArgs {
     /// A file with such keys, one per line: other users of this machine can't see them
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
+    /// A certificate, with those that vouch for it behind it, in PEM: the server speaks TLS
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, in PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// An origin whose web pages may ask the server, such as `https://example.org`; * for any
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
@@ -154,8 +160,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let models = models.collect::<Result<Vec<_>>>()?;
     // The first Ctrl-C is the server's to hear, a second one quits.
     let _listener = Listener::new();
+    let has_tls = settings.tls.is_some();
     let server = Server::bind(settings, models).map_err(|error| taken(error, context))?;
-    let mut record = Record::new(server.address(), own_key);
+    let mut record = Record::new(server.address(), has_tls, own_key);
     if args.detach {
         record.detached = Some(Detached::new(&context.state, record.address.port())?);
     }
@@ -163,10 +170,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     match &record.detached {
         Some(detached) => detached.leave(&record)?,
         None if !context.quiet => {
-            let address = record.address;
-            report::note(&format!(
-                "listening on http://{address} (OpenAI: http://{address}/v1); Ctrl-C ends it"
-            ));
+            let url = record.listens();
+            report::note(&format!("listening on {url} (OpenAI: {url}/v1); Ctrl-C ends it"));
         }
         None => {}
     }
@@ -181,9 +186,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 /// Says where a server is that goes on by itself.
 pub(crate) fn tell(record: &Record, context: &Context) {
     if !context.quiet {
-        let (address, pid) = (record.address, record.pid);
+        let (url, pid) = (record.listens(), record.pid);
         report::note(&format!(
-            "process {pid} listens on http://{address} (OpenAI: http://{address}/v1); `smelt logs -f` shows its log, \
+            "process {pid} listens on {url} (OpenAI: {url}/v1); `smelt logs -f` shows its log, \
              `smelt stop` ends it"
         ));
     }
@@ -229,6 +234,7 @@ fn settings(args: &Args) -> Result<Settings> {
     Ok(Settings {
         host: network.host.clone(),
         port: network.port,
+        tls: tls(network)?,
         api_keys: keys(network)?,
         cors_origins: network.cors_origin.clone(),
         limits: Limits {
@@ -245,6 +251,16 @@ fn settings(args: &Args) -> Result<Settings> {
         },
         stop_on_signals: true,
     })
+}
+
+/// The certificate and its key; they come from flags and settings, so that clap can't see whether both are there.
+fn tls(network: &NetworkArgs) -> Result<Option<Tls>> {
+    match (&network.tls_cert, &network.tls_key) {
+        (Some(certificate), Some(key)) => Ok(Some(Tls::read(certificate, key)?)),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Usage("--tls-cert needs --tls-key, too".to_owned()).into()),
+        (None, Some(_)) => Err(Usage("--tls-key needs --tls-cert, too".to_owned()).into()),
+    }
 }
 
 /// The keys of the flags, the file and the environment.

@@ -79,6 +79,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     sampling("xtc_threshold", Number(0.0, 1.0)),
     server("host", Text),
     server("port", Integer(0, 65_535)),
+    server("tls_cert", Text),
+    server("tls_key", Text),
     server("max_body", Integer(1, 4096)),
     server("drain", Integer(0, 65_535)),
     server("parallel", Integer(1, 4096)),

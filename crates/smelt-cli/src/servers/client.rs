@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
+use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
 
 use super::Record;
@@ -49,6 +50,8 @@ impl Client {
             .user_agent(concat!("smelt/", env!("CARGO_PKG_VERSION")))
             // A proxy is for other machines.
             .proxy(None)
+            // Whoever holds the lock of the file holds the address too, and its certificate names some other one.
+            .tls_config(TlsConfig::builder().disable_verification(true).build())
             .build();
         Self { agent: agent.into(), url: record.url(), key: record.key.clone() }
     }

@@ -37,6 +37,8 @@ pub(crate) struct Record {
     pub(crate) start_time: Option<u64>,
     /// Where it listens.
     pub(crate) address: SocketAddr,
+    /// Whether it speaks TLS there.
+    pub(crate) tls: bool,
     pub(crate) version: String,
     /// Seconds since 1970.
     pub(crate) since: u64,
@@ -48,17 +50,27 @@ pub(crate) struct Record {
 
 impl Record {
     /// Of this process.
-    pub(crate) fn new(address: SocketAddr, key: Option<String>) -> Self {
+    pub(crate) fn new(address: SocketAddr, tls: bool, key: Option<String>) -> Self {
         let pid = std::process::id();
         Self {
             pid,
             start_time: process::start_time(pid),
             address,
+            tls,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             key,
             detached: None,
         }
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
+
+    /// Where it listens, for people: 0.0.0.0 is no address to ask, but says that all of the machine's are.
+    pub(crate) fn listens(&self) -> String {
+        format!("{}://{}", self.scheme(), self.address)
     }
 
     /// Its address for programs of this machine.
@@ -70,7 +82,7 @@ impl Record {
                 SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
             });
         }
-        format!("http://{address}")
+        format!("{}://{address}", self.scheme())
     }
 }
 

@@ -10,4 +10,5 @@ mod life;
 mod run;
 mod served;
 mod support;
+mod tls;
 mod tools;
