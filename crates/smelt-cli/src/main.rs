@@ -13,6 +13,8 @@ mod input;
 mod interrupt;
 mod nearest;
 mod output;
+#[cfg(test)]
+mod packaging;
 mod progress;
 mod report;
 mod servers;

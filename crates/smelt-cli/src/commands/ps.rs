@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::context::Context;
+use crate::report::Reported;
 use crate::servers::{self, Client, Record, Running};
 use crate::{output, report};
 
@@ -15,6 +16,9 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print nothing; exit with 1 unless a server runs and each can answer
+    #[arg(long, conflicts_with = "json")]
+    ready: bool,
 }
 
 /// What a server said.
@@ -27,6 +31,13 @@ struct Told {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let told: Vec<Told> =
         servers::running(&context.state)?.into_iter().map(|server| ask(server.record)).collect();
+    if args.ready {
+        let is_ready = |told: &Told| told.status.as_ref().is_ok_and(|status| status == "ok");
+        return match !told.is_empty() && told.iter().all(is_ready) {
+            true => Ok(()),
+            false => Err(Reported.into()),
+        };
+    }
     if args.json {
         return output::json(&json!({"servers": told.iter().map(entry).collect::<Vec<_>>()}));
     }

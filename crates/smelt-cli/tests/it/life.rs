@@ -63,6 +63,7 @@ fn pid(server: &Value) -> u32 {
 fn a_server_in_the_background_lives_as_told() {
     let home = Home::new();
     assert!(home.run(&["ps"]).ok().contains("No server runs"));
+    assert_eq!(home.run(&["ps", "--ready"]).code, Some(1));
     let port = free_port();
     let said = home.run(&["serve", "-d", &model(), "--port", &port, "--ctx", "64", "--api-key", "secret"]);
     assert!(said.err.contains(&format!("listens on http://127.0.0.1:{port}")), "{said:?}");
@@ -76,6 +77,7 @@ fn a_server_in_the_background_lives_as_told() {
     );
     assert_eq!(answer_of(&format!("http://127.0.0.1:{port}/api/ps")).0, 401);
     assert!(home.run(&["ps"]).ok().contains("llama-f32"));
+    assert_eq!(home.run(&["ps", "--ready"]).ok(), "");
     for file in home.files() {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o077, 0, "it holds a key");
