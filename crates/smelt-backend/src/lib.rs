@@ -21,13 +21,14 @@ mod weight;
 
 pub use error::Error;
 pub use op::{
-    Activation, Attention, ExpertGate, Experts, Gating, Moe, OP_NAMES, Op, Projection, Rope, RopeStyle,
+    Activation, Attention, ExpertGate, Experts, Gating, Index, Mask, Moe, OP_NAMES, Op, Projection, Rope,
+    RopeStyle,
 };
 pub use program::{
-    Buffer, BufferSpec, KvCache, KvFormat, KvFormats, KvSpec, Program, RopeTable, Weight, WeightSpec,
+    Buffer, BufferSpec, KvCache, KvFormat, KvFormats, KvSpec, Program, RopeTable, States, Weight, WeightSpec,
 };
 pub use reference::Reference;
-pub use step::{PAGE_TOKENS, SequenceInput, StepInputs, StepLimits};
+pub use step::{Output, PAGE_TOKENS, SequenceInput, StepInputs, StepLimits};
 pub use weight::WeightBytes;
 
 use std::sync::Arc;
@@ -66,8 +67,8 @@ pub trait Backend: Send {
     /// not want it any more. What the step has written to the caches by then is to be written again.
     fn interrupt_on(&mut self, flag: Arc<AtomicBool>);
 
-    /// Waits for all work and copies `out.len()` values of the program's output, from its start:
-    /// row `i` belongs to `inputs.logit_rows[i]` of the last [`Backend::run`].
+    /// Waits for all work and copies `out.len()` values of the output that the last [`Backend::run`] was to give, from
+    /// its start: row `i` belongs to `inputs.logit_rows[i]`, or to row `i` of the step where states were wanted.
     ///
     /// # Errors
     /// If the device failed.

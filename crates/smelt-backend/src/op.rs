@@ -12,6 +12,8 @@ pub enum Activation {
     Silu,
     /// GELU by its tanh approximation (Hendrycks and Gimpel 2016), as Gemma uses it.
     GeluTanh,
+    /// GELU itself, `x · Φ(x)` with the normal distribution's Φ, as BERT uses it.
+    Gelu,
 }
 
 /// Which pairs of a head a rotation turns.
@@ -49,7 +51,28 @@ pub struct Rope {
     pub magnitude: f32,
 }
 
-/// Causal attention over the cache, which already holds the step's own keys and values.
+/// By what a row finds its row of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    /// Its token.
+    Token,
+    /// Its position, where positions were learned.
+    Position,
+    /// Its segment ([`crate::StepInputs::segments`]): BERT's token types.
+    Segment,
+}
+
+/// Which positions of its sequence a row sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mask {
+    /// Those up to its own.
+    #[default]
+    Causal,
+    /// Those up to the sequence's last in the step: all, where a text is computed in one step.
+    Full,
+}
+
+/// Attention over the cache, which already holds the step's own keys and values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention {
     /// `[rows, n_heads · k_head_dim]`.
@@ -64,7 +87,9 @@ pub struct Attention {
     pub scale: f32,
     /// Then `cap · tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// Row at position `p` sees positions `> p − window`.
+    /// What a row sees.
+    pub mask: Mask,
+    /// Of a causal mask, row at position `p` sees positions `> p − window`.
     pub window: Option<usize>,
     /// `[n_heads]`, F32: one more score per head in the softmax, whose weight goes to no value (gpt-oss).
     pub sinks: Option<Weight>,
@@ -123,10 +148,13 @@ pub struct ExpertGate {
 /// One operation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// `out[row] = scale · table[token[row]]`.
-    Embed { table: Weight, out: Buffer, scale: f32 },
+    /// `out[row] = scale · table[index[row]]`.
+    Embed { table: Weight, index: Index, out: Buffer, scale: f32 },
     /// `out = x / sqrt(mean(x²) + eps) · weight` over each run of `weight`'s length; `out` may be `input`.
     RmsNorm { input: Buffer, weight: Weight, out: Buffer, eps: f32 },
+    /// `out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias` over each run of `weight`'s length; `out` may be
+    /// `input`.
+    LayerNorm { input: Buffer, weight: Weight, bias: Option<Weight>, out: Buffer, eps: f32 },
     /// `out = input · weightᵀ + bias` for each projection.
     MatMul { input: Buffer, projections: Vec<Projection> },
     /// Rotation by position.
@@ -137,6 +165,8 @@ pub enum Op {
     Attention(Attention),
     /// `out = activation(gate) · up`; `out` may be `gate`.
     GatedActivation { gate: Buffer, up: Buffer, out: Buffer, activation: Activation },
+    /// `buffer = activation(buffer)`.
+    Activate { buffer: Buffer, activation: Activation },
     /// Mixture of experts.
     Moe(Moe),
     /// Weighs a shared expert's output.
@@ -155,11 +185,13 @@ pub enum Op {
 pub const OP_NAMES: &[&str] = &[
     "embed",
     "rms_norm",
+    "layer_norm",
     "matmul",
     "rope",
     "kv_write",
     "attention",
     "gated_activation",
+    "activate",
     "moe",
     "expert_gate",
     "add",
@@ -175,17 +207,19 @@ impl Op {
         let index = match self {
             Self::Embed { .. } => 0,
             Self::RmsNorm { .. } => 1,
-            Self::MatMul { .. } => 2,
-            Self::Rope(_) => 3,
-            Self::KvWrite { .. } => 4,
-            Self::Attention(_) => 5,
-            Self::GatedActivation { .. } => 6,
-            Self::Moe(_) => 7,
-            Self::ExpertGate(_) => 8,
-            Self::Add { .. } => 9,
-            Self::Scale { .. } => 10,
-            Self::SoftCap { .. } => 11,
-            Self::GatherLogitRows { .. } => 12,
+            Self::LayerNorm { .. } => 2,
+            Self::MatMul { .. } => 3,
+            Self::Rope(_) => 4,
+            Self::KvWrite { .. } => 5,
+            Self::Attention(_) => 6,
+            Self::GatedActivation { .. } => 7,
+            Self::Activate { .. } => 8,
+            Self::Moe(_) => 9,
+            Self::ExpertGate(_) => 10,
+            Self::Add { .. } => 11,
+            Self::Scale { .. } => 12,
+            Self::SoftCap { .. } => 13,
+            Self::GatherLogitRows { .. } => 14,
         };
         OP_NAMES[index]
     }
@@ -194,14 +228,26 @@ impl Op {
     pub(crate) fn check(&self, program: &Program) -> Result<(), String> {
         let p = Checker(program);
         match self {
-            Self::Embed { table, out, .. } => {
+            Self::Embed { table, index, out, .. } => {
                 let t = p.matrix(*table)?;
                 p.same("table and out", t.1, p.width(*out)?)?;
-                p.at_least("table rows", t.0, program.vocab_size)?;
+                // Positions and segments are checked against their tables with each step.
+                if *index == Index::Token {
+                    p.at_least("table rows", t.0, program.vocab_size)?;
+                }
                 p.all_rows(&[*out])
             }
             Self::RmsNorm { input, weight, out, .. } => {
                 let n = p.vector(*weight)?;
+                p.same("input and out", p.width(*input)?, p.width(*out)?)?;
+                p.multiple("width", p.width(*input)?, n)?;
+                p.same_rows(&[*input, *out])
+            }
+            Self::LayerNorm { input, weight, bias, out, .. } => {
+                let n = p.vector(*weight)?;
+                if let Some(bias) = bias {
+                    p.same("weight and bias", n, p.vector(*bias)?)?;
+                }
                 p.same("input and out", p.width(*input)?, p.width(*out)?)?;
                 p.multiple("width", p.width(*input)?, n)?;
                 p.same_rows(&[*input, *out])
@@ -245,7 +291,9 @@ impl Op {
                 p.distinct(*input, *out)?;
                 p.same_rows(&[*input, *out])
             }
-            Self::Scale { buffer, .. } | Self::SoftCap { buffer, .. } => p.width(*buffer).map(|_| ()),
+            Self::Activate { buffer, .. } | Self::Scale { buffer, .. } | Self::SoftCap { buffer, .. } => {
+                p.width(*buffer).map(|_| ())
+            }
             Self::GatherLogitRows { input, out } => {
                 p.same("input and out", p.width(*input)?, p.width(*out)?)?;
                 p.all_rows(&[*input])?;
@@ -328,6 +376,9 @@ impl Checker<'_> {
         }
         if x.window == Some(0) {
             return Err("a window of 0 sees nothing".into());
+        }
+        if x.window.is_some() && x.mask == Mask::Full {
+            return Err("a window is of a causal mask".into());
         }
         self.all_rows(&[x.q, x.out])
     }

@@ -1,6 +1,6 @@
 //! A model compiled to operations.
 
-use crate::{Error, Op, StepLimits};
+use crate::{Error, Index, Op, Output, StepLimits};
 use smelt_quant::Format;
 
 macro_rules! handle {
@@ -173,6 +173,20 @@ pub struct Program {
     pub ops: Vec<Op>,
     /// The buffer that [`crate::Backend::read_output`] reads.
     pub output: Buffer,
+    /// How hidden states are had instead, where they can be.
+    pub states: Option<States>,
+}
+
+/// The program's other end: for steps that want each row's hidden state ([`crate::Output::States`]), not what the
+/// model makes of some of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct States {
+    /// How many of [`Program::ops`] come before.
+    pub after: usize,
+    /// What follows them.
+    pub ops: Vec<Op>,
+    /// `[rows, width]`: read by [`crate::Backend::read_output`].
+    pub output: Buffer,
 }
 
 impl Default for StepLimits {
@@ -231,13 +245,57 @@ impl Program {
                 return Err(Error::Weight { name: spec.name.clone(), what });
             }
         }
-        for (index, op) in self.ops.iter().enumerate() {
+        for (index, op) in self.all_ops().enumerate() {
             op.check(self).map_err(|what| Error::Shape { index, op: op.name(), what })?;
         }
-        if self.output.index() >= self.buffers.len() {
-            return Err(Error::Shape { index: self.ops.len(), op: "output", what: "no such buffer".into() });
+        let outputs = [Some(self.output), self.states.as_ref().map(|states| states.output)];
+        let fail = |what: &str| Err(Error::Shape { index: self.ops.len(), op: "output", what: what.into() });
+        if outputs.into_iter().flatten().any(|buffer| buffer.index() >= self.buffers.len()) {
+            return fail("no such buffer");
         }
-        Ok(())
+        match &self.states {
+            Some(states) if states.after > self.ops.len() => {
+                fail("states follow more operations than there are")
+            }
+            Some(states) if self.buffers[states.output.index()].logit_rows => {
+                fail("states are of logit rows only")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Every operation, those of [`States`] last.
+    pub fn all_ops(&self) -> impl Iterator<Item = &Op> {
+        self.ops.iter().chain(self.states.iter().flat_map(|states| &states.ops))
+    }
+
+    /// The operations of a step that wants `output`, in order; `None` if this program has no such output.
+    pub fn ops_for(&self, output: Output) -> Option<impl Iterator<Item = &Op>> {
+        let (trunk, end) = match (output, &self.states) {
+            (Output::Logits, _) => (self.ops.len(), &[][..]),
+            (Output::States, Some(states)) => (states.after, &states.ops[..]),
+            (Output::States, None) => return None,
+        };
+        Some(self.ops[..trunk].iter().chain(end))
+    }
+
+    /// The buffer that holds `output`.
+    #[must_use]
+    pub fn output_for(&self, output: Output) -> Buffer {
+        match (output, &self.states) {
+            (Output::States, Some(states)) => states.output,
+            _ => self.output,
+        }
+    }
+
+    /// Rows of the smallest table that is read by `index`; `None` if none is.
+    #[must_use]
+    pub fn table_rows(&self, by: Index) -> Option<usize> {
+        let rows = |op: &Op| match op {
+            Op::Embed { table, index, .. } if *index == by => Some(self.weights[table.index()].n_out),
+            _ => None,
+        };
+        self.ops.iter().filter_map(rows).min()
     }
 
     /// Bytes of weights that one decoded token reads: every matrix once, of stacked experts the share in use, of the

@@ -1,6 +1,6 @@
 //! The inputs of one step.
 
-use crate::{Error, Program};
+use crate::{Error, Index, Program};
 
 /// Tokens per page of a KV cache.
 pub const PAGE_TOKENS: usize = 32;
@@ -13,11 +13,21 @@ pub struct SequenceInput<'a> {
     pub pages: &'a [u32],
 }
 
+/// What a step is to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// The program's output of the logit rows.
+    #[default]
+    Logits,
+    /// The hidden states of all rows: [`crate::States`].
+    States,
+}
+
 /// What one step computes: `n` rows, each a token of some sequence at some position.
 ///
 /// Rows of one sequence stand in order of position, and everything before a row's position is either in the cache or
 /// an earlier row of this step.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct StepInputs<'a> {
     /// Token ids, `[n]`.
     pub tokens: &'a [u32],
@@ -27,8 +37,12 @@ pub struct StepInputs<'a> {
     pub sequence: &'a [u32],
     /// The sequences that the rows belong to.
     pub sequences: &'a [SequenceInput<'a>],
-    /// The rows whose output is wanted, ascending.
+    /// Segments, `[n]`; empty where all are of segment 0.
+    pub segments: &'a [u32],
+    /// The rows whose logits are wanted, ascending; none where states are.
     pub logit_rows: &'a [u32],
+    /// Whether logits or states.
+    pub output: Output,
 }
 
 /// The sizes that a step may have.
@@ -58,6 +72,10 @@ impl StepInputs<'_> {
                 self.sequence.len()
             ));
         }
+        if program.ops_for(self.output).is_none() {
+            return fail("the program gives no hidden states".into());
+        }
+        self.validate_indices(program)?;
         if self.logit_rows.len() > program.limits.logit_rows {
             return fail(format!(
                 "{} logit rows, where {} fit",
@@ -83,5 +101,43 @@ impl StepInputs<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks what tables of learned positions and of segments are read by.
+    fn validate_indices(&self, program: &Program) -> Result<(), Error> {
+        if !self.segments.is_empty() && self.segments.len() != self.tokens.len() {
+            return Err(Error::Step(format!(
+                "{} tokens, {} segments",
+                self.tokens.len(),
+                self.segments.len()
+            )));
+        }
+        for (index, values, what) in
+            [(Index::Position, self.positions, "position"), (Index::Segment, self.segments, "segment")]
+        {
+            let Some(rows) = program.table_rows(index) else { continue };
+            if let Some(value) = values.iter().find(|value| **value as usize >= rows) {
+                return Err(Error::Step(format!("{what} {value} is outside a table of {rows}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// One more than the last position that the step has of a sequence.
+    #[must_use]
+    pub fn end_of(&self, sequence: u32) -> usize {
+        let last = self.sequence.iter().rposition(|s| *s == sequence);
+        last.map_or(0, |row| self.positions[row] as usize + 1)
+    }
+
+    /// What row `row` reads its row of a table by.
+    #[must_use]
+    pub fn index(&self, by: Index, row: usize) -> usize {
+        let value = match by {
+            Index::Token => self.tokens[row],
+            Index::Position => self.positions[row],
+            Index::Segment => self.segments.get(row).copied().unwrap_or(0),
+        };
+        value as usize
     }
 }

@@ -8,8 +8,8 @@
 
 use smelt_backend::conformance::random_weight;
 use smelt_backend::{
-    Attention, Backend, KvFormat, KvFormats, KvSpec, Op, PAGE_TOKENS, Program, SequenceInput, StepInputs,
-    StepLimits, WeightSpec,
+    Attention, Backend, Index, KvFormat, KvFormats, KvSpec, Mask, Op, PAGE_TOKENS, Program, SequenceInput,
+    StepInputs, StepLimits, WeightSpec,
 };
 use smelt_cpu::{Cpu, CpuSettings, Isa, IsaChoice};
 use smelt_quant::by_name;
@@ -56,7 +56,7 @@ impl Shape {
             let name = format!("table {}", weights.len());
             let spec = WeightSpec { name, format, n_in: width, n_out: VOCAB, n_experts: 1 };
             let (table, out) = (program.weight(spec), program.buffer(width));
-            program.ops.push(Op::Embed { table, out, scale: 1.0 });
+            program.ops.push(Op::Embed { table, index: Index::Token, out, scale: 1.0 });
             out
         });
         program.output = program.buffer(wide);
@@ -71,6 +71,7 @@ impl Shape {
                 n_heads: self.heads,
                 scale: 1.0 / (self.dim as f32).sqrt(),
                 softcap: None,
+                mask: Mask::Causal,
                 window: None,
                 sinks: None,
             }));
@@ -97,7 +98,8 @@ impl Shape {
         let tokens: Vec<u32> = (0..rows.len()).map(|i| (i * 37 % VOCAB) as u32).collect();
         let (tokens, positions, sequence) = (&tokens[..], &positions[..], &sequence[..]);
         let start = Instant::now();
-        let inputs = StepInputs { tokens, positions, sequence, sequences, logit_rows: &[0] };
+        let inputs =
+            StepInputs { tokens, positions, sequence, sequences, logit_rows: &[0], ..StepInputs::default() };
         backend.run(&inputs).expect("a valid step");
         start.elapsed().as_secs_f64()
     }

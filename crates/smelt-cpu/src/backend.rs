@@ -12,7 +12,7 @@ use crate::rope::RopeTables;
 use crate::topology::{System, ThreadPlan};
 use crate::wide::Vectors;
 use crate::{bandwidth, moe, products, rows};
-use smelt_backend::{Backend, Error, Op, Program, StepInputs, WeightBytes};
+use smelt_backend::{Backend, Error, Op, Output, Program, StepInputs, Weight, WeightBytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,7 +59,10 @@ struct Prepared {
     weights: Vec<WeightBytes>,
     /// The weights that operations take as F32 vectors, decoded; empty for others.
     constants: Vec<Vec<f32>>,
-    stages: Vec<Stage>,
+    /// Of steps that want logits, and of those that want states.
+    stages: [Vec<Stage>; 2],
+    /// What the last step gave.
+    output: Output,
     buffers: Vec<Buffer<f32>>,
     /// One per buffer.
     views: Vec<View>,
@@ -161,7 +164,9 @@ impl Backend for Cpu {
         prepared.check_slots(inputs)?;
         cut_tiles(inputs, &mut prepared.tiles);
         prepared.ropes.cover(inputs.positions.iter().max().map_or(0, |p| *p as usize + 1));
-        let stages = std::mem::take(&mut prepared.stages);
+        prepared.output = inputs.output;
+        let of = output_index(inputs.output);
+        let stages = std::mem::take(&mut prepared.stages[of]);
         let mut interrupted = false;
         for stage in &stages {
             interrupted = self.interrupt.load(Ordering::Relaxed);
@@ -170,7 +175,7 @@ impl Backend for Cpu {
             }
             prepared.execute(stage, inputs, &self.pool, (self.vectors, self.isa));
         }
-        prepared.stages = stages;
+        prepared.stages[of] = stages;
         if interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -180,8 +185,17 @@ impl Backend for Cpu {
 
     fn read_output(&mut self, out: &mut [f32]) -> Result<(), Error> {
         let prepared = self.prepared.as_ref().ok_or_else(nothing_prepared)?;
-        out.copy_from_slice(&prepared.buffers[prepared.program.output.index()].as_slice()[..out.len()]);
+        let buffer = prepared.program.output_for(prepared.output);
+        out.copy_from_slice(&prepared.buffers[buffer.index()].as_slice()[..out.len()]);
         Ok(())
+    }
+}
+
+/// The place of an output in [`Prepared::stages`].
+fn output_index(output: Output) -> usize {
+    match output {
+        Output::Logits => 0,
+        Output::States => 1,
     }
 }
 
@@ -191,18 +205,23 @@ fn nothing_prepared() -> Error {
 
 impl Prepared {
     fn new(program: Program, weights: Vec<WeightBytes>, isa: Isa, threads: usize) -> Result<Self, Error> {
-        let stages = compile(&program, |w| Kernel::for_format(program.weights[w.index()].format, isa));
+        let kernel = |w: Weight| Kernel::for_format(program.weights[w.index()].format, isa);
+        let stages = [Output::Logits, Output::States]
+            .map(|output| compile(&program, program.ops_for(output).into_iter().flatten(), kernel));
         let mut constants = vec![Vec::new(); weights.len()];
         let mut ropes = RopeTables::new(&program);
-        let mut constant = |weight: smelt_backend::Weight| {
+        let mut constant = |weight: Weight| {
             let spec = &program.weights[weight.index()];
             let mut values = vec![0.0; spec.n_in];
             (spec.format.dequantize)(&weights[weight.index()], &mut values);
             constants[weight.index()] = values;
         };
-        for op in &program.ops {
+        for op in program.all_ops() {
             match op {
                 Op::RmsNorm { weight, .. } => constant(*weight),
+                Op::LayerNorm { weight, bias, .. } => {
+                    [Some(*weight), *bias].into_iter().flatten().for_each(&mut constant);
+                }
                 Op::MatMul { projections, .. } => {
                     projections.iter().filter_map(|p| p.bias).for_each(&mut constant)
                 }
@@ -222,6 +241,7 @@ impl Prepared {
         Ok(Self {
             constants,
             stages,
+            output: Output::default(),
             buffers,
             views,
             caches: program.caches.iter().map(Cache::new).collect(),

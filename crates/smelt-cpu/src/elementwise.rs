@@ -34,6 +34,47 @@ impl WideOp for RmsNorm<'_> {
     }
 }
 
+/// `x = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias`.
+pub(crate) struct LayerNorm<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) weight: &'a [f32],
+    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) eps: f32,
+}
+
+impl WideOp for LayerNorm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Wide>(self, w: W) {
+        let n = self.x.len() as f32;
+        let sum = fold(w, self.x, |w, sum, x| w.add(sum, x));
+        let mean = w.splat(sum / n);
+        // Written back before they are squared, so that lanes beyond the end count as zeros.
+        map(w, self.x, |w, x| w.sub(x, mean));
+        let squares = fold(w, self.x, |w, sum, x| w.fma(x, x, sum));
+        let factor = w.splat(1.0 / (squares / n + self.eps).sqrt());
+        let (chunks, rest) = self.x.as_chunks_mut::<16>();
+        let (weights, weights_rest) = self.weight.as_chunks::<16>();
+        let (biases, biases_rest) = self.bias.unwrap_or_default().as_chunks::<16>();
+        let norm = |x, weight, bias| w.fma(w.mul(x, factor), weight, bias);
+        for (i, (x, weight)) in chunks.iter_mut().zip(weights).enumerate() {
+            let bias = biases.get(i).map_or(w.splat(0.0), |bias| w.load(bias));
+            w.store(norm(w.load(x), w.load(weight), bias), x);
+        }
+        let last = norm(w.load_part(rest), w.load_part(weights_rest), w.load_part(biases_rest));
+        w.store_part(last, rest);
+    }
+}
+
+/// Sixteen sums over the values, then their sum.
+#[inline(always)]
+fn fold<W: Wide>(w: W, x: &[f32], f: impl Fn(W, W::V, W::V) -> W::V) -> f32 {
+    let (chunks, rest) = x.as_chunks::<16>();
+    let sums = chunks.iter().fold(w.splat(0.0), |sums, x| f(w, sums, w.load(x)));
+    w.sum(f(w, sums, w.load_part(rest)))
+}
+
 /// `activation(x)`, lane by lane.
 #[inline(always)]
 fn activate<W: Wide>(w: W, activation: Activation, x: W::V) -> W::V {
@@ -45,6 +86,41 @@ fn activate<W: Wide>(w: W, activation: Activation, x: W::V) -> W::V {
             let cubic = w.fma(w.mul(x, x), w.splat(0.044_715), w.splat(1.0));
             w.mul(x, w.sigmoid(w.mul(w.mul(x, w.splat(SQRT_8_OVER_PI)), cubic)))
         }
+        // x · Φ(x) is max(x, 0) − |x| · erfc(|x| / √2) / 2. Where one is NaN, the second operand passes.
+        Activation::Gelu => {
+            let zero = w.splat(0.0);
+            let size = w.max(w.sub(zero, x), x);
+            w.sub(w.max(zero, x), w.mul(size, half_erfc(w, size)))
+        }
+    }
+}
+
+/// `erfc(x / √2) / 2` for `x ≥ 0`, to 8e-8 absolutely: Abramowitz and Stegun 7.1.26.
+#[inline(always)]
+fn half_erfc<W: Wide>(w: W, x: W::V) -> W::V {
+    const P: f32 = 0.327_591_1 * std::f32::consts::FRAC_1_SQRT_2;
+    const A: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
+    let one = w.splat(1.0);
+    let t = w.div(one, w.fma(x, w.splat(P), one));
+    let mut p = w.splat(0.5 * A[0]);
+    for a in &A[1..] {
+        p = w.fma(p, t, w.splat(0.5 * a));
+    }
+    w.mul(w.mul(p, t), w.exp(w.mul(x, w.mul(x, w.splat(-0.5)))))
+}
+
+/// `x = activation(x)`.
+pub(crate) struct Activate<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) activation: Activation,
+}
+
+impl WideOp for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Wide>(self, w: W) {
+        map(w, self.x, |w, x| activate(w, self.activation, x));
     }
 }
 

@@ -59,10 +59,14 @@ pub(crate) fn kind_index(kind: Activation) -> usize {
     }
 }
 
-/// Compiles a validated program.
-pub(crate) fn compile(program: &Program, kernel: impl Fn(Weight) -> Kernel) -> Vec<Stage> {
+/// Compiles operations of a validated program.
+pub(crate) fn compile<'a>(
+    program: &Program,
+    ops: impl Iterator<Item = &'a Op>,
+    kernel: impl Fn(Weight) -> Kernel,
+) -> Vec<Stage> {
     let mut compiler = Compiler { program, kernel, stages: Vec::new(), held: [None; KINDS.len()] };
-    program.ops.iter().for_each(|op| compiler.push(op));
+    ops.for_each(|op| compiler.push(op));
     compiler.stages
 }
 
@@ -151,9 +155,11 @@ impl<F: Fn(Weight) -> Kernel> Compiler<'_, F> {
         match op {
             Op::Embed { out, .. } | Op::GatherLogitRows { out, .. } => (*out, self.width(*out), Some(*out)),
             Op::RmsNorm { out, .. } => (*out, 2 * self.width(*out), Some(*out)),
+            Op::LayerNorm { out, .. } => (*out, 3 * self.width(*out), Some(*out)),
             Op::Rope(Rope { buffer, .. }) => (*buffer, 2 * self.width(*buffer), Some(*buffer)),
             Op::KvWrite { k, v, .. } => (*k, 2 * (self.width(*k) + self.width(*v)), None),
             Op::GatedActivation { out, .. } => (*out, EXP * self.width(*out), Some(*out)),
+            Op::Activate { buffer, .. } => (*buffer, EXP * self.width(*buffer), Some(*buffer)),
             Op::ExpertGate(x) => (x.buffer, self.width(x.buffer), Some(x.buffer)),
             Op::Add { out, .. } => (*out, self.width(*out), Some(*out)),
             Op::Scale { buffer, .. } => (*buffer, self.width(*buffer), Some(*buffer)),
@@ -180,5 +186,12 @@ impl<F: Fn(Weight) -> Kernel> Compiler<'_, F> {
 /// Whether an operation treats every value of a row by itself.
 fn is_elementwise(op: &RowOp) -> bool {
     let RowOp::Op(op) = op else { return false };
-    matches!(op, Op::GatedActivation { .. } | Op::Add { .. } | Op::Scale { .. } | Op::SoftCap { .. })
+    matches!(
+        op,
+        Op::GatedActivation { .. }
+            | Op::Activate { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::SoftCap { .. }
+    )
 }

@@ -1,7 +1,7 @@
 //! Stages of operations that treat every row by itself.
 
 use crate::cache::Cache;
-use crate::elementwise::{Add, Gated, RmsNorm, Scale, Sigmoid, SoftCap};
+use crate::elementwise::{Activate, Add, Gated, LayerNorm, RmsNorm, Scale, Sigmoid, SoftCap};
 use crate::isa::Isa;
 use crate::matmul::ActsWriter;
 use crate::memory::View;
@@ -9,7 +9,7 @@ use crate::plan::{KINDS, RowOp, RowStage, kind_index};
 use crate::pool::Pool;
 use crate::rope::{RopeTables, Rotate};
 use crate::wide::Vectors;
-use smelt_backend::{Activation, Buffer, Op, PAGE_TOKENS, Program, Rope, StepInputs, WeightBytes};
+use smelt_backend::{Activation, Buffer, Op, PAGE_TOKENS, Program, Rope, StepInputs, Weight, WeightBytes};
 use std::ops::Range;
 
 /// Values below which the caller does a stage alone: about two microseconds of work, what a barrier may cost.
@@ -83,7 +83,9 @@ impl Context<'_> {
             )
         };
         match op {
-            Op::Embed { table, out, scale } => self.embed(table.index(), write(*out), row, *scale),
+            Op::Embed { table, index, out, scale } => {
+                self.embed(table.index(), write(*out), self.inputs.index(*index, row), *scale);
+            }
             Op::RmsNorm { input, weight, out, eps } => {
                 let out_row = write(*out);
                 if input != out {
@@ -92,6 +94,17 @@ impl Context<'_> {
                 let (weight, eps) = (&self.constants[weight.index()], *eps);
                 for x in out_row.chunks_exact_mut(weight.len()) {
                     self.vectors.run(RmsNorm { x, weight, eps });
+                }
+            }
+            Op::LayerNorm { input, weight, bias, out, eps } => {
+                let out_row = write(*out);
+                if input != out {
+                    out_row.copy_from_slice(read(*input));
+                }
+                let constant = |weight: Weight| &self.constants[weight.index()][..];
+                let (weight, bias, eps) = (constant(*weight), bias.map(constant), *eps);
+                for x in out_row.chunks_exact_mut(weight.len()) {
+                    self.vectors.run(LayerNorm { x, weight, bias, eps });
                 }
             }
             Op::Rope(x) => self.rope(x, write(x.buffer), row),
@@ -105,6 +118,9 @@ impl Context<'_> {
                 let views = [*gate, *up, *out].map(|b| self.view(b));
                 // SAFETY: this thread alone works on these columns of the row.
                 unsafe { gated(self.vectors, views, row, columns(*out), *activation) };
+            }
+            Op::Activate { buffer, activation } => {
+                self.vectors.run(Activate { x: write(*buffer), activation: *activation });
             }
             Op::ExpertGate(x) => {
                 let factor = self.vectors.run(Sigmoid(read(x.gate)[0]));
@@ -130,10 +146,11 @@ impl Context<'_> {
         self.views[buffer.index()]
     }
 
-    fn embed(&self, table: usize, out: &mut [f32], row: usize, scale: f32) {
+    /// Row `index` of a table.
+    fn embed(&self, table: usize, out: &mut [f32], index: usize, scale: f32) {
         let spec = &self.program.weights[table];
         let bytes = spec.format.row_bytes(spec.n_in).expect("validated by prepare");
-        let start = self.inputs.tokens[row] as usize * bytes;
+        let start = index * bytes;
         (spec.format.dequantize)(&self.weights[table][start..start + bytes], out);
         if scale.to_bits() != 1f32.to_bits() {
             self.vectors.run(Scale { x: out, factor: scale });

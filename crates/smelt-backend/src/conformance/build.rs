@@ -1,7 +1,7 @@
 //! Building blocks of cases.
 
 use super::Step;
-use crate::{Buffer, Op, Program, StepLimits, Weight, WeightBytes, WeightSpec};
+use crate::{Buffer, Index, Op, Program, StepLimits, Weight, WeightBytes, WeightSpec};
 use smelt_quant::Format;
 
 /// A program with its weights and steps.
@@ -118,7 +118,7 @@ impl Setup {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
         let table = self.bind(&smelt_quant::FORMATS[0], width, vocab_size, 1, bytes);
         let out = self.program.buffer(width);
-        self.push(Op::Embed { table, out, scale });
+        self.push(Op::Embed { table, index: Index::Token, out, scale });
         out
     }
 
@@ -130,7 +130,7 @@ impl Setup {
     pub(super) fn step(&mut self, position: u32, n: u32) {
         let vocab_size = self.program.vocab_size as u64;
         let rows = (0..n).map(|i| (0, position + i, (self.random.next() % vocab_size) as u32)).collect();
-        self.steps.push(Step { rows, logit_rows: vec![n - 1], output_rows: n as usize });
+        self.steps.push(Step { rows, logit_rows: vec![n - 1], output_rows: n as usize, ..Step::default() });
     }
 
     /// One step whose rows are `(sequence, position)`.
@@ -138,7 +138,8 @@ impl Setup {
         let vocab_size = self.program.vocab_size as u64;
         let rows: Vec<_> =
             rows.iter().map(|(s, p)| (*s, *p, (self.random.next() % vocab_size) as u32)).collect();
-        self.steps.push(Step { logit_rows: vec![rows.len() as u32 - 1], output_rows: rows.len(), rows });
+        let (logit_rows, output_rows) = (vec![rows.len() as u32 - 1], rows.len());
+        self.steps.push(Step { rows, logit_rows, output_rows, ..Step::default() });
     }
 
     /// The case's result.

@@ -3,8 +3,8 @@
 use super::build::Setup;
 use super::{Case, Step, Tolerance};
 use crate::{
-    Activation, Attention, ExpertGate, Experts, Gating, KvFormat, KvFormats, KvSpec, Moe, Op, Projection,
-    Rope, RopeStyle,
+    Activation, Attention, ExpertGate, Experts, Gating, Index, KvFormat, KvFormats, KvSpec, Mask, Moe, Op,
+    Output, Projection, Rope, RopeStyle, States,
 };
 use smelt_quant::{FORMATS, Format};
 
@@ -23,7 +23,21 @@ fn f32_format() -> &'static Format {
 /// Every case, in the order of [`crate::OP_NAMES`].
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    let families = [embed, rms_norm, matmul, rope, kv_write, attention, gated, moe, expert_gate, add, rest];
+    let families = [
+        embed,
+        rms_norm,
+        layer_norm,
+        matmul,
+        rope,
+        kv_write,
+        attention,
+        gated,
+        activate,
+        moe,
+        expert_gate,
+        add,
+        rest,
+    ];
     families.iter().flat_map(|family| family()).collect()
 }
 
@@ -36,11 +50,27 @@ fn embed() -> Vec<Case> {
         let mut s = Setup::new(40, u64::from(format.ggml_type));
         let table = s.matrix(format, 40, 512, 1);
         let out = s.program.buffer(512);
-        s.push(Op::Embed { table, out, scale: 3.5 });
+        s.push(Op::Embed { table, index: Index::Token, out, scale: 3.5 });
         s.step(0, 17);
         case("embed", format.name, s.output(out), Tolerance::Largest(1e-6))
     };
-    FORMATS.iter().map(|f| of(f)).collect()
+    FORMATS.iter().map(|f| of(f)).chain([by_place()]).collect()
+}
+
+/// What BERT adds up for a token: its own embedding, its position's and its segment's.
+fn by_place() -> Case {
+    let mut s = Setup::new(40, 7);
+    let out = s.input(70, 1.0);
+    let part = s.program.buffer(70);
+    for (index, rows) in [(Index::Position, 50), (Index::Segment, 2)] {
+        let table = s.matrix(f32_format(), rows, 70, 1);
+        s.push(Op::Embed { table, index, out: part, scale: 1.0 });
+        s.push(Op::Add { input: part, out, scale: 1.0 });
+    }
+    s.mixed_step(&[(0, 0), (0, 1), (1, 7), (1, 8), (1, 9)]);
+    s.steps[0].segments = vec![0, 1, 0, 0, 1];
+    s.step(49, 1);
+    case("embed", "tokens, positions and segments", s.output(out), FLOAT)
 }
 
 fn rms_norm() -> Vec<Case> {
@@ -57,6 +87,22 @@ fn rms_norm() -> Vec<Case> {
     [(576, 576, 1.0, 33), (64, 64, 100.0, 1), (1024, 64, 1e-3, 5), (240, 80, 1.0, 7), (36, 12, 1.0, 3)]
         .map(of)
         .into()
+}
+
+fn layer_norm() -> Vec<Case> {
+    let of = |(width, group, shift, n): (usize, usize, f32, u32)| {
+        let mut s = Setup::new(50, width as u64);
+        let input = s.input(width, 1.0);
+        // Far from zero, where sums of squares would cancel.
+        let bias = Some(s.vector(group, shift));
+        let weight = s.vector(group, 1.0);
+        let out = s.program.buffer(width);
+        s.push(Op::LayerNorm { input, weight, bias, out, eps: 1e-5 });
+        s.push(Op::LayerNorm { input: out, weight, bias: None, out, eps: 1e-12 });
+        s.step(0, n);
+        case("layer_norm", format_args!("width {width} in groups of {group}, +{shift}"), s.output(out), FLOAT)
+    };
+    [(384, 384, 0.0, 33), (64, 64, 3.0, 1), (1024, 64, -2.0, 5), (36, 12, 0.0, 3)].map(of).into()
 }
 
 fn matmul() -> Vec<Case> {
@@ -113,7 +159,8 @@ fn kv_write() -> Vec<Case> {
         let out = s.program.buffer(2 * v);
         s.push(Op::KvWrite { k: key, v: value, cache });
         let (softcap, window, sinks) = (None, Some(1), None);
-        s.push(Op::Attention(Attention { q, out, cache, n_heads: 2, scale: 1.0, softcap, window, sinks }));
+        let (n_heads, scale, mask) = (2, 1.0, Mask::Causal);
+        s.push(Op::Attention(Attention { q, out, cache, n_heads, scale, softcap, mask, window, sinks }));
         s.step(0, 40);
         s.mixed_step(&[(1, 0), (0, 40), (1, 1), (2, 0)]);
         case(
@@ -137,6 +184,7 @@ struct Shape {
     kv_heads: usize,
     head_dim: usize,
     formats: KvFormats,
+    mask: Mask,
     softcap: Option<f32>,
     window: Option<usize>,
     sinks: bool,
@@ -151,13 +199,13 @@ fn attention_case(x: &Shape, what: &str, steps: impl Fn(&mut Setup)) -> Case {
     let out = s.program.buffer(x.heads * x.head_dim);
     s.push(Op::KvWrite { k, v, cache });
     let scale = 1.0 / (x.head_dim as f32).sqrt();
-    let (n_heads, softcap, window) = (x.heads, x.softcap, x.window);
+    let (n_heads, softcap, mask, window) = (x.heads, x.softcap, x.mask, x.window);
     let sinks = x.sinks.then(|| s.vector(n_heads, 2.0));
-    s.push(Op::Attention(Attention { q, out, cache, n_heads, scale, softcap, window, sinks }));
+    s.push(Op::Attention(Attention { q, out, cache, n_heads, scale, softcap, mask, window, sinks }));
     steps(&mut s);
-    let Shape { heads, kv_heads, head_dim, formats, softcap, window, sinks } = x;
+    let Shape { heads, kv_heads, head_dim, formats, mask, softcap, window, sinks } = x;
     let name = format!(
-        "{what}, {heads}/{kv_heads} heads of {head_dim}, {}-{}, cap {softcap:?}, window {window:?}, sinks {sinks}",
+        "{what}, {heads}/{kv_heads} heads of {head_dim}, {}-{}, {mask:?}, cap {softcap:?}, window {window:?}, sinks {sinks}",
         formats.k.name(),
         formats.v.name()
     );
@@ -166,8 +214,16 @@ fn attention_case(x: &Shape, what: &str, steps: impl Fn(&mut Setup)) -> Case {
 
 fn attention() -> Vec<Case> {
     let formats = KvFormat::F32.into();
-    let base =
-        Shape { heads: 4, kv_heads: 2, head_dim: 64, formats, softcap: None, window: None, sinks: false };
+    let base = Shape {
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        formats,
+        mask: Mask::Causal,
+        softcap: None,
+        window: None,
+        sinks: false,
+    };
     let shape = |heads, kv_heads, head_dim| Shape { heads, kv_heads, head_dim, ..base };
     let mut list = Vec::new();
     for head_dim in [16, 24, 64, 80, 96, 128, 256] {
@@ -194,6 +250,16 @@ fn attention() -> Vec<Case> {
         s.step(2400, 1);
     }));
     list.push(attention_case(&shape(4, 4, 64), "no groups", |s| s.step(0, 3)));
+    let full = |heads, head_dim| Shape { mask: Mask::Full, ..shape(heads, 2, head_dim) };
+    for x in [full(2, 32), full(14, 24), full(4, 64)] {
+        list.push(attention_case(&x, "whole texts", |s| {
+            s.step(0, 200);
+            let texts = [(0, 1), (1, 33), (2, 70)];
+            s.mixed_step(
+                &texts.iter().flat_map(|(text, n)| (0..*n).map(move |p| (*text, p))).collect::<Vec<_>>(),
+            );
+        }));
+    }
     for (k, v) in
         [(KvFormat::Q8_0, KvFormat::Q8_0), (KvFormat::Q4_0, KvFormat::F16), (KvFormat::F16, KvFormat::Q4_0)]
     {
@@ -232,9 +298,21 @@ fn gated() -> Vec<Case> {
         (Activation::Silu, 37, 9),
         (Activation::GeluTanh, 640, 3),
         (Activation::GeluTanh, 5, 2),
+        (Activation::Gelu, 70, 4),
     ]
     .map(of)
     .into()
+}
+
+fn activate() -> Vec<Case> {
+    let of = |(activation, width, n): (Activation, usize, u32)| {
+        let mut s = Setup::new(50, width as u64);
+        let buffer = s.input(width, 3.0);
+        s.push(Op::Activate { buffer, activation });
+        s.step(0, n);
+        case("activate", format_args!("{activation:?}, width {width}"), s.output(buffer), FLOAT)
+    };
+    [(Activation::Gelu, 1536, 40), (Activation::Gelu, 37, 1), (Activation::GeluTanh, 70, 3)].map(of).into()
 }
 
 fn moe() -> Vec<Case> {
@@ -298,10 +376,32 @@ fn rest() -> Vec<Case> {
     s.push(Op::GatherLogitRows { input, out });
     s.push(Op::Scale { buffer: out, factor: -0.5 });
     let rows = (0..9).map(|i| (0, i, i * 5)).collect();
-    s.steps.push(Step { rows, logit_rows: vec![0, 3, 4, 8], output_rows: 4 });
+    s.steps.push(Step { rows, logit_rows: vec![0, 3, 4, 8], output_rows: 4, ..Step::default() });
     vec![
         of("scale", |buffer| Op::Scale { buffer, factor: 0.125 }),
         of("soft_cap", |buffer| Op::SoftCap { buffer, cap: 30.0 }),
         case("gather_logit_rows", "four of nine rows", s.output(out), FLOAT),
+        both_ends(),
     ]
+}
+
+/// A program with two ends, and steps that want now one, now the other.
+fn both_ends() -> Case {
+    let mut s = Setup::new(50, 8);
+    let x = s.input(48, 1.0);
+    let weight = s.vector(48, 1.0);
+    s.push(Op::Scale { buffer: x, factor: 3.0 });
+    let rows = s.program.logit_buffer(48);
+    s.push(Op::GatherLogitRows { input: x, out: rows });
+    s.push(Op::Scale { buffer: rows, factor: -1.0 });
+    let norm = Op::RmsNorm { input: x, weight, out: x, eps: 1e-5 };
+    s.program.states = Some(States { after: 2, ops: vec![norm], output: x });
+    for output in [Output::Logits, Output::States, Output::Logits] {
+        s.step(0, 6);
+        if let Some(step) = s.steps.last_mut() {
+            step.output = output;
+            step.output_rows = if output == Output::Logits { 1 } else { 6 };
+        }
+    }
+    case("gather_logit_rows", "logits, then states, then logits", s.output(rows), FLOAT)
 }

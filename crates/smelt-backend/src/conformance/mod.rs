@@ -14,7 +14,7 @@ mod cases;
 pub use build::{Setup, random_weight};
 pub use cases::cases;
 
-use crate::{Backend, PAGE_TOKENS, Reference, SequenceInput, StepInputs};
+use crate::{Backend, Output, PAGE_TOKENS, Reference, SequenceInput, StepInputs};
 
 /// One step of a case: rows as `(sequence, position, token)`, and which of them are logit rows.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,10 @@ pub struct Step {
     pub rows: Vec<(u32, u32, u32)>,
     /// Indices of `rows`.
     pub logit_rows: Vec<u32>,
+    /// Segments of the rows; empty for zeros.
+    pub segments: Vec<u32>,
+    /// Which end of the program runs.
+    pub output: Output,
     /// Rows of the output that count; the output buffer may be one of all rows.
     pub output_rows: usize,
 }
@@ -97,7 +101,8 @@ impl Case {
     pub fn outputs(&self, backend: &mut dyn Backend) -> Result<Vec<Vec<f32>>, String> {
         let fail = |e: crate::Error| format!("{}: {e}", self.name);
         let program = self.setup.program.clone();
-        let width = program.buffers[program.output.index()].width;
+        let widths =
+            [Output::Logits, Output::States].map(|o| program.buffers[program.output_for(o).index()].width);
         let n_sequences =
             1 + self.setup.steps.iter().flat_map(|s| &s.rows).map(|r| r.0).max().unwrap_or(0) as usize;
         let last = self.setup.steps.iter().flat_map(|s| &s.rows).map(|r| r.1).max().unwrap_or(0) as usize;
@@ -115,9 +120,12 @@ impl Case {
                 positions: &positions,
                 sequence: &sequence,
                 sequences: &sequences,
+                segments: &step.segments,
                 logit_rows: &step.logit_rows,
+                output: step.output,
             };
             backend.run(&inputs).map_err(fail)?;
+            let width = widths[usize::from(step.output == Output::States)];
             let mut out = vec![0.0; step.output_rows * width];
             backend.read_output(&mut out).map_err(fail)?;
             outputs.push(out);

@@ -1,7 +1,7 @@
 //! Attention over the paged cache.
 
 use super::{Reference, dot};
-use crate::{Attention, Buffer, KvFormat, PAGE_TOKENS, StepInputs};
+use crate::{Attention, Buffer, KvFormat, Mask, PAGE_TOKENS, StepInputs};
 
 impl Reference {
     pub(super) fn kv_write(&mut self, k: Buffer, v: Buffer, cache: usize, inputs: &StepInputs<'_>) {
@@ -25,8 +25,11 @@ impl Reference {
         let per_kv_head = x.n_heads / spec.n_kv_heads;
         let sinks = x.sinks.map(|weight| self.weight_row(weight, 0, 0));
         for (row, position) in inputs.positions.iter().enumerate() {
-            let end = *position as usize + 1;
-            let start = x.window.map_or(0, |w| end.saturating_sub(w));
+            let end = match x.mask {
+                Mask::Causal => *position as usize + 1,
+                Mask::Full => inputs.end_of(inputs.sequence[row]),
+            };
+            let start = x.window.map_or(0, |w| (*position as usize + 1).saturating_sub(w));
             for head in 0..x.n_heads {
                 let kv_head = head / per_kv_head;
                 let q = self.row(x.q, row)[head * spec.k_head_dim..][..spec.k_head_dim].to_vec();

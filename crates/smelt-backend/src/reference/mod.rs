@@ -7,8 +7,8 @@ mod attention;
 mod experts;
 
 use crate::{
-    Activation, Backend, Buffer, Error, Op, PAGE_TOKENS, Program, Projection, Rope, RopeStyle, StepInputs,
-    Weight, WeightBytes,
+    Activation, Backend, Buffer, Error, Op, Output, PAGE_TOKENS, Program, Projection, Rope, RopeStyle,
+    StepInputs, Weight, WeightBytes,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,8 @@ pub struct Reference {
     /// `caches[i]`: keys `[pages · PAGE_TOKENS, n_kv_heads · k_head_dim]` and values alike.
     caches: Vec<Cache>,
     pages: usize,
+    /// What the last step gave.
+    output: Output,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -40,6 +42,7 @@ pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
             const SQRT_2_OVER_PI: f32 = 0.797_884_6;
             0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
         }
+        Activation::Gelu => (f64::from(x) * normal_cdf(x)) as f32,
     }
 }
 
@@ -85,15 +88,18 @@ impl Reference {
 
     fn execute(&mut self, op: &Op, inputs: &StepInputs<'_>) {
         match op {
-            Op::Embed { table, out, scale } => {
-                for (row, token) in inputs.tokens.iter().enumerate() {
-                    let values = self.weight_row(*table, 0, *token as usize);
+            Op::Embed { table, index, out, scale } => {
+                for row in 0..inputs.tokens.len() {
+                    let values = self.weight_row(*table, 0, inputs.index(*index, row));
                     for (o, v) in self.row_mut(*out, row).iter_mut().zip(values) {
                         *o = v * scale;
                     }
                 }
             }
             Op::RmsNorm { input, weight, out, eps } => self.rms_norm(*input, *weight, *out, *eps, inputs),
+            Op::LayerNorm { input, weight, bias, out, eps } => {
+                self.layer_norm((*input, *out), *weight, *bias, *eps, inputs);
+            }
             Op::MatMul { input, projections } => {
                 projections.iter().for_each(|p| self.matmul(*input, p, inputs));
             }
@@ -108,6 +114,7 @@ impl Reference {
                     }
                 }
             }
+            Op::Activate { buffer, activation } => self.map(*buffer, inputs, |v| activate(*activation, v)),
             Op::Moe(x) => self.moe(x, inputs),
             Op::ExpertGate(x) => {
                 for row in 0..self.rows(x.buffer, inputs) {
@@ -156,6 +163,31 @@ impl Reference {
         }
     }
 
+    fn layer_norm(
+        &mut self,
+        (input, out): (Buffer, Buffer),
+        weight: Weight,
+        bias: Option<Weight>,
+        eps: f32,
+        inputs: &StepInputs<'_>,
+    ) {
+        let weight = self.weight_row(weight, 0, 0);
+        let bias = bias.map_or_else(|| vec![0.0; weight.len()], |bias| self.weight_row(bias, 0, 0));
+        for row in 0..self.rows(input, inputs) {
+            let x = self.row(input, row).to_vec();
+            let groups =
+                self.row_mut(out, row).chunks_exact_mut(weight.len()).zip(x.chunks_exact(weight.len()));
+            for (out, x) in groups {
+                let mean = x.iter().map(|v| f64::from(*v)).sum::<f64>() / x.len() as f64;
+                let squares: f64 = x.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum();
+                let factor = 1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt();
+                for ((o, x), (w, b)) in out.iter_mut().zip(x).zip(weight.iter().zip(&bias)) {
+                    *o = ((f64::from(*x) - mean) * factor) as f32 * w + b;
+                }
+            }
+        }
+    }
+
     fn matmul(&mut self, input: Buffer, p: &Projection, inputs: &StepInputs<'_>) {
         let n_out = self.program.weights[p.weight.index()].n_out;
         let bias = p.bias.map(|b| self.weight_row(b, 0, 0));
@@ -184,6 +216,21 @@ impl Reference {
             }
         }
     }
+}
+
+/// The normal distribution's Φ, by the sum `φ(x) · (x + x³/3 + x⁵/(3·5) + …)` in f64, whose terms all have one sign
+/// (Marsaglia 2004, "Evaluating the normal distribution").
+fn normal_cdf(x: f32) -> f64 {
+    const SQRT_TAU: f64 = 2.506_628_274_631_000_5;
+    // Beyond it Φ is 0 or 1 as far as f64 can tell, and the sum would take long.
+    let x = f64::from(x).clamp(-13.0, 13.0);
+    let (mut term, mut sum, mut i) = (x, x, 1.0);
+    while (sum + term).to_bits() != sum.to_bits() {
+        i += 2.0;
+        term *= x * x / i;
+        sum += term;
+    }
+    0.5 + sum * (-0.5 * x * x).exp() / SQRT_TAU
 }
 
 /// Sum of products, in f64.
@@ -227,7 +274,8 @@ impl Backend for Reference {
 
     fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
         inputs.validate(&self.program, self.pages)?;
-        let ops = std::mem::take(&mut self.program.ops);
+        let ops: Vec<Op> = self.program.ops_for(inputs.output).into_iter().flatten().cloned().collect();
+        self.output = inputs.output;
         let interrupted = ops.iter().any(|op| {
             let interrupted = self.interrupt.load(Ordering::Relaxed);
             if !interrupted {
@@ -235,7 +283,6 @@ impl Backend for Reference {
             }
             interrupted
         });
-        self.program.ops = ops;
         if interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
@@ -244,7 +291,7 @@ impl Backend for Reference {
     }
 
     fn read_output(&mut self, out: &mut [f32]) -> Result<(), Error> {
-        out.copy_from_slice(&self.buffers[self.program.output.index()][..out.len()]);
+        out.copy_from_slice(&self.buffers[self.program.output_for(self.output).index()][..out.len()]);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::cache::Cache;
 use crate::memory::{Slots, View};
 use crate::pool::Pool;
 use crate::wide::{Vectors, Wide, WideOp};
-use smelt_backend::{Attention, PAGE_TOKENS, StepInputs};
+use smelt_backend::{Attention, Mask, PAGE_TOKENS, StepInputs};
 use state::{finish, merge};
 use std::ops::Range;
 use tile::{Attend, Queries};
@@ -39,11 +39,14 @@ pub(crate) struct Tile {
     rows: usize,
     position: usize,
     sequence: usize,
+    /// One more than the sequence's last position in the step.
+    end: usize,
 }
 
 /// Cuts a step's rows into tiles.
 pub(crate) fn cut_tiles(inputs: &StepInputs<'_>, tiles: &mut Vec<Tile>) {
     tiles.clear();
+    let mut ends = vec![0; inputs.sequences.len()];
     for row in 0..inputs.tokens.len() {
         let (position, sequence) = (inputs.positions[row] as usize, inputs.sequence[row] as usize);
         match tiles.last_mut() {
@@ -54,9 +57,11 @@ pub(crate) fn cut_tiles(inputs: &StepInputs<'_>, tiles: &mut Vec<Tile>) {
             {
                 tile.rows += 1;
             }
-            _ => tiles.push(Tile { first_row: row, rows: 1, position, sequence }),
+            _ => tiles.push(Tile { first_row: row, rows: 1, position, sequence, end: 0 }),
         }
+        ends[sequence] = position + 1;
     }
+    tiles.iter_mut().for_each(|tile| tile.end = ends[tile.sequence]);
 }
 
 /// What attention stages work with.
@@ -107,7 +112,11 @@ pub(crate) fn attend(x: &Attention, q: View, out: View, cache: &Cache, context: 
 /// The queries of a tile that share a KV head.
 fn queries(x: &Attention, tile: &Tile, heads: usize, kv_head: usize) -> Queries {
     let (softcap, window) = (x.softcap, x.window);
-    Queries { position: tile.position, rows: tile.rows, heads, kv_head, softcap, window }
+    let end = match x.mask {
+        Mask::Causal => None,
+        Mask::Full => Some(tile.end),
+    };
+    Queries { position: tile.position, rows: tile.rows, heads, kv_head, softcap, end, window }
 }
 
 /// The splits that hold the visible pages.

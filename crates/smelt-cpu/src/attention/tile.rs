@@ -47,6 +47,8 @@ pub(super) struct Queries {
     pub(super) heads: usize,
     pub(super) kv_head: usize,
     pub(super) softcap: Option<f32>,
+    /// One more than the last position that all rows see; `None` where each sees up to its own.
+    pub(super) end: Option<usize>,
     pub(super) window: Option<usize>,
 }
 
@@ -57,8 +59,8 @@ impl Queries {
 
     /// The tokens of `pages` that row `row` sees, counted from the first of them; empty if it sees none.
     fn visible(&self, row: usize, pages: Range<usize>) -> Range<usize> {
-        let end = self.position + row + 1;
-        let start = self.window.map_or(0, |w| end.saturating_sub(w));
+        let own = self.position + row + 1;
+        let (start, end) = (self.window.map_or(0, |w| own.saturating_sub(w)), self.end.unwrap_or(own));
         let (first, tokens) = (pages.start * PAGE_TOKENS, pages.len() * PAGE_TOKENS);
         start.saturating_sub(first).min(tokens)..end.saturating_sub(first).min(tokens)
     }
@@ -66,7 +68,8 @@ impl Queries {
     /// The pages that some row sees.
     pub(super) fn pages(&self) -> Range<usize> {
         let start = self.window.map_or(0, |w| (self.position + 1).saturating_sub(w));
-        start / PAGE_TOKENS..(self.position + self.rows - 1) / PAGE_TOKENS + 1
+        let end = self.end.unwrap_or(self.position + self.rows);
+        start / PAGE_TOKENS..(end - 1) / PAGE_TOKENS + 1
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::{cpu, isas};
 use smelt_backend::conformance::random_weight;
 use smelt_backend::{
-    Attention, Backend, KvFormat, KvFormats, KvSpec, Op, PAGE_TOKENS, Program, Reference, SequenceInput,
-    StepInputs, StepLimits,
+    Attention, Backend, Index, KvFormat, KvFormats, KvSpec, Mask, Op, PAGE_TOKENS, Program, Reference,
+    SequenceInput, StepInputs, StepLimits,
 };
 use smelt_cpu::isa::Isa;
 use smelt_quant::by_name;
@@ -42,7 +42,7 @@ impl Shape {
                 n_experts: 1,
             });
             let out = program.buffer(width);
-            program.ops.push(Op::Embed { table, out, scale });
+            program.ops.push(Op::Embed { table, index: Index::Token, out, scale });
             out
         };
         let dim = self.head_dim;
@@ -58,6 +58,7 @@ impl Shape {
             n_heads: HEADS,
             scale: 1.0 / (dim as f32).sqrt(),
             softcap,
+            mask: Mask::Causal,
             window,
             sinks: None,
         }));
@@ -76,7 +77,14 @@ impl Shape {
             let positions: Vec<u32> = rows.iter().map(|(_, p)| *p as u32).collect();
             let sequence: Vec<u32> = rows.iter().map(|(s, _)| *s as u32).collect();
             let (tokens, positions, sequence) = (&tokens[..], &positions[..], &sequence[..]);
-            let inputs = StepInputs { tokens, positions, sequence, sequences, logit_rows: &[0] };
+            let inputs = StepInputs {
+                tokens,
+                positions,
+                sequence,
+                sequences,
+                logit_rows: &[0],
+                ..StepInputs::default()
+            };
             backend.run(&inputs).unwrap();
         };
         // Keys have no rotation here, so every page may be filled as a sequence of its own, which takes no time.

@@ -3,9 +3,9 @@
 use crate::{cpu, isas};
 use smelt_backend::conformance::random_weight;
 use smelt_backend::{
-    Activation, Attention, Backend, Experts, Gating, KvFormat, KvFormats, KvSpec, Moe, Op, PAGE_TOKENS,
-    Program, Projection, Rope, RopeStyle, SequenceInput, StepInputs, StepLimits, Weight, WeightBytes,
-    WeightSpec,
+    Activation, Attention, Backend, Experts, Gating, Index, KvFormat, KvFormats, KvSpec, Mask, Moe, Op,
+    PAGE_TOKENS, Program, Projection, Rope, RopeStyle, SequenceInput, StepInputs, StepLimits, Weight,
+    WeightBytes, WeightSpec,
 };
 use smelt_cpu::Cpu;
 use smelt_cpu::isa::Isa;
@@ -47,7 +47,7 @@ impl Model {
         let [q8, q4k, f32] = ["Q8_0", "Q4_K", "F32"].map(|name| by_name(name).unwrap());
         let table = m.weight(q8, VOCAB, HIDDEN, 1);
         let x = m.program.buffer(HIDDEN);
-        m.program.ops.push(Op::Embed { table, out: x, scale: 16.0 });
+        m.program.ops.push(Op::Embed { table, index: Index::Token, out: x, scale: 16.0 });
         for layer in 0..3 {
             m.attention(x, kv, [q8, q4k, f32][layer], (layer == 1).then_some(70));
             if layer == 1 { m.experts(x, q8) } else { m.dense(x, [q8, q4k, f32][layer]) }
@@ -120,6 +120,7 @@ impl Model {
             n_heads: HEADS,
             scale: 1.0 / (HEAD_DIM as f32).sqrt(),
             softcap,
+            mask: Mask::Causal,
             window,
             sinks,
         }));
@@ -196,6 +197,7 @@ impl Runner {
                 sequence: &sequence,
                 sequences: &sequences,
                 logit_rows: &logit_rows,
+                ..StepInputs::default()
             })
             .unwrap();
         let mut out = vec![0.0; rows.len() * VOCAB];
@@ -323,6 +325,7 @@ fn copied_pages_hold_what_the_original_held() {
             sequence: &[0; 10],
             sequences: &[SequenceInput { pages: &pages }],
             logit_rows: &logit_rows,
+            ..StepInputs::default()
         })
         .unwrap();
     let mut out = vec![0.0f32; 10 * VOCAB];
@@ -341,6 +344,7 @@ fn rows_that_collide_are_refused() {
         sequence: &[0, 1],
         sequences: &[SequenceInput { pages: &[1] }, SequenceInput { pages: &[1] }],
         logit_rows: &[],
+        ..StepInputs::default()
     };
     let message = runner.backend.run(&inputs).unwrap_err().to_string();
     assert_eq!(message, "step: two rows go to token 3 of page 1");
