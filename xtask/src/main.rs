@@ -5,6 +5,7 @@ mod checks;
 mod clients;
 mod fetch;
 mod load;
+mod minilm;
 mod peers;
 mod server;
 mod synth;

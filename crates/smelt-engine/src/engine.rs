@@ -38,7 +38,14 @@ impl Engine {
         let checkpoint = Checkpoint::open(path)?;
         let limits = StepLimits { rows: settings.batch, logit_rows: settings.logit_rows };
         let options = Options { limits, kv_formats: settings.kv_formats, context: settings.context };
-        let model = smelt_models::load(&checkpoint, &options)?;
+        let mut model = smelt_models::load(&checkpoint, &options)?;
+        let context = settings.context.unwrap_or(model.spec.context_length);
+        let causal = model.spec.is_causal();
+        let segments = model.spec.embedding.segments.unwrap_or(1);
+        if !causal {
+            // A text whose tokens all see each other is one step, however long. Memory is touched as it is used.
+            model.program.limits.rows = settings.batch.max(context);
+        }
         let tokenizer = tokenizer_of(&checkpoint, settings.force)?;
         let (tokens, rows) = (tokenizer.vocab_size(), model.spec.vocab_size);
         if tokens > rows {
@@ -47,6 +54,7 @@ impl Engine {
         let (template, built_in_template) = compile_template(&checkpoint, &tokenizer)?;
         let architecture = model.architecture.name;
         let (n_layers, trained_context) = (model.spec.layers.len(), model.spec.context_length);
+        let (hidden_dim, head, pooling) = (model.spec.hidden_dim, model.spec.head, model.spec.pooling);
         let mut runner = Runner::new(Device::new(settings)?, checkpoint.clone(), model, settings)?;
         let product = |shape: &[usize]| shape.iter().product::<usize>() as u64;
         let facts = Facts {
@@ -57,7 +65,12 @@ impl Engine {
             weight_bytes_per_token: runner.weight_bytes_per_token,
             kv_bytes_per_token: runner.kv_bytes_per_token,
             n_layers,
-            context: settings.context.unwrap_or(trained_context),
+            hidden_dim,
+            causal,
+            segments,
+            head,
+            pooling,
+            context,
             trained_context,
             vocab_size: runner.vocab_size,
             device: runner.device.name(),

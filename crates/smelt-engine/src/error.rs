@@ -47,6 +47,15 @@ pub enum Error {
          this engine's arithmetic"
     )]
     Logits { model: String, step: usize, source: SampleError },
+    /// The model computed nonsense where its states are wanted.
+    #[error(
+        "{model}: the states of a text are not numbers; the file is damaged, or its numbers overflow this engine's \
+         arithmetic"
+    )]
+    States { model: String },
+    /// The model is not made for what is asked of it.
+    #[error("{model} can't {what}: {why}")]
+    Unable { model: String, what: &'static str, why: &'static str },
     /// The prompt doesn't fit.
     #[error(
         "the prompt has {prompt} tokens, and {reserve} are kept for the answer, but the context holds {context}; \

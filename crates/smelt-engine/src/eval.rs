@@ -49,6 +49,7 @@ impl Engine {
     /// # Errors
     /// If there are no tokens, more than the context holds, or one outside the vocabulary; or the logits are no numbers.
     pub fn logits(&mut self, tokens: &[u32], sink: &mut LogitsSink<'_>) -> Result<(), Error> {
+        self.model.facts.check_generates()?;
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -79,6 +80,7 @@ impl Engine {
         chunks: Option<usize>,
         progress: &mut dyn FnMut(&Perplexity) -> bool,
     ) -> Result<Perplexity, Error> {
+        self.model.facts.check_generates()?;
         let tokens = self.model.tokenizer.encode(text, Special::Text, true);
         if context < 4 || context > self.model.facts.context {
             let range = format!("between 4 and {}", self.model.facts.context);
@@ -199,6 +201,7 @@ impl Engine {
 
     /// Fails if a sequence can't have `n` tokens.
     fn check_fits(&self, n: usize) -> Result<(), Error> {
+        self.model.facts.check_generates()?;
         let context = self.model.facts.context;
         if n > context {
             return Err(Error::ContextExceeded { prompt: n, reserve: 0, context });

@@ -128,6 +128,7 @@ impl Engine {
         let start = Instant::now();
         let prompt = &request.prompt;
         let context = self.model.facts.context;
+        self.model.facts.check_generates()?;
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }

@@ -45,5 +45,6 @@ pub use runner::Sequence;
 pub use settings::{BackendChoice, Settings};
 pub use smelt_backend::{KvFormat, KvFormats};
 pub use smelt_cpu::{Isa, IsaChoice, Peaks};
+pub use smelt_models::{Head, Pooling};
 pub use smelt_tokenizer as tokenizer;
 pub use thinking::ThinkingBudget;

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::grammar::Compiler;
 use crate::sampler::Recommended;
+use smelt_models::{Head, Pooling};
 use smelt_tokenizer::Tokenizer;
 use smelt_tokenizer::chat::{ChatTemplate, TemplateError};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,17 @@ pub struct Facts {
     pub kv_bytes_per_token: usize,
     /// Layers.
     pub n_layers: usize,
+    /// Values of a token's state, and so of an embedding.
+    pub hidden_dim: usize,
+    /// Whether a token's state depends on those before it only. Where it doesn't, a text is computed in one piece and
+    /// none is generated.
+    pub causal: bool,
+    /// Segments that a text's tokens may be of; 1 where the model doesn't tell parts apart.
+    pub segments: usize,
+    /// What the model makes of states.
+    pub head: Head,
+    /// How the states of a text become its embedding.
+    pub pooling: Pooling,
     /// Tokens that a sequence may have here.
     pub context: usize,
     /// Tokens that the model was trained to see.
@@ -38,6 +50,24 @@ pub struct Facts {
     pub backend: String,
     /// Whether the chat template is Smelt's own for the family, because the file has none.
     pub built_in_template: Option<&'static str>,
+}
+
+impl Facts {
+    /// Whether the model writes text.
+    #[must_use]
+    pub fn generates(&self) -> bool {
+        self.causal && self.head == Head::Vocabulary
+    }
+
+    /// Fails if the model writes no text.
+    pub(crate) fn check_generates(&self) -> Result<(), Error> {
+        let why = match self.head {
+            Head::Vocabulary if self.causal => return Ok(()),
+            Head::Labels(_) => "it scores texts; ask it to rerank",
+            Head::None | Head::Vocabulary => "it is made for embeddings; ask it for these",
+        };
+        Err(Error::Unable { model: self.name.clone(), what: "generate text", why })
+    }
 }
 
 /// What of a loaded model any thread may read while the engine computes: facts, tokenizer, chat template. With it a server

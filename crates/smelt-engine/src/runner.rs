@@ -2,7 +2,7 @@
 
 use crate::pages::Pages;
 use crate::{BackendChoice, Error, Settings};
-use smelt_backend::{Backend, PAGE_TOKENS, Reference, SequenceInput, StepInputs, StepLimits};
+use smelt_backend::{Backend, Output, PAGE_TOKENS, Reference, SequenceInput, StepInputs, StepLimits};
 use smelt_checkpoint::Checkpoint;
 use smelt_cpu::{Cpu, CpuSettings};
 use smelt_models::Model;
@@ -81,8 +81,28 @@ pub(crate) struct Runner {
     positions: Vec<u32>,
     sequence: Vec<u32>,
     wanted: Vec<u32>,
-    /// Logits of the last step, `[logit rows, vocab_size]`.
-    logits: Vec<f32>,
+    /// Values per row of each output.
+    widths: Widths,
+    /// What the last step gave, `[rows, width]`.
+    out: Vec<f32>,
+    /// Which output that was.
+    output: Output,
+}
+
+/// Values per row of logits (or of labels' scores) and of states.
+#[derive(Debug, Clone, Copy)]
+struct Widths {
+    logits: usize,
+    states: usize,
+}
+
+impl Widths {
+    fn of(self, output: Output) -> usize {
+        match output {
+            Output::Logits => self.logits,
+            Output::States => self.states,
+        }
+    }
 }
 
 /// Takes the index of a token and the logits behind it, which it may edit.
@@ -107,6 +127,8 @@ impl Runner {
         let vocab_size = model.spec.vocab_size;
         let kv_bytes_per_token = model.program.caches.iter().map(|c| c.bytes_per_token()).sum();
         let weight_bytes_per_token = model.program.weight_bytes_per_token();
+        let width = |output| model.program.buffers[model.program.output_for(output).index()].width;
+        let widths = Widths { logits: width(Output::Logits), states: width(Output::States) };
         device.backend().prepare(model.program, model.weights)?;
         Ok(Self {
             device,
@@ -120,7 +142,9 @@ impl Runner {
             positions: Vec::new(),
             sequence: Vec::new(),
             wanted: Vec::new(),
-            logits: Vec::new(),
+            widths,
+            out: Vec::new(),
+            output: Output::default(),
         })
     }
 
@@ -161,7 +185,7 @@ impl Runner {
                 return Err(error);
             }
             for (row, index) in (start..done + n).enumerate() {
-                sink(index, self.logits(row))?;
+                sink(index, self.row(row))?;
             }
             done += n;
             if !progress(done) {
@@ -171,7 +195,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// One step: `tokens` at the sequence's end, logits from row `wanted` on into `self.logits`.
+    /// One step: `tokens` at the sequence's end, logits from row `wanted` on.
     fn step(&mut self, sequence: &mut Sequence, tokens: &[u32], wanted: usize) -> Result<(), Error> {
         let start = sequence.tokens.len();
         self.grow(sequence, tokens.len())?;
@@ -183,7 +207,7 @@ impl Runner {
         Ok(())
     }
 
-    /// One step: a token at the end of each sequence, and the logits behind all of them into `self.logits`. There must
+    /// One step: a token at the end of each sequence, and the logits behind all of them. There must
     /// be room for them.
     pub(crate) fn step_each(&mut self, sequences: &mut [Sequence], tokens: &[u32]) -> Result<(), Error> {
         for sequence in sequences.iter_mut() {
@@ -223,25 +247,32 @@ impl Runner {
             sequence: &rows,
             sequences,
             logit_rows: &wanted,
+            ..StepInputs::default()
         });
         (self.positions, self.sequence, self.wanted) = (positions, rows, wanted);
         done
     }
 
-    /// Runs a step of any number of sequences, for [`Runner::logits`] to give what it computed.
+    /// Runs a step of any number of sequences, for [`Runner::row`] to give what it computed.
     pub(crate) fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
         self.device.backend().run(inputs)?;
-        self.logits.resize(inputs.logit_rows.len() * self.vocab_size, 0.0);
-        self.device.backend().read_output(&mut self.logits)?;
+        let rows = match inputs.output {
+            Output::Logits => inputs.logit_rows.len(),
+            Output::States => inputs.tokens.len(),
+        };
+        self.output = inputs.output;
+        self.out.resize(rows * self.widths.of(inputs.output), 0.0);
+        self.device.backend().read_output(&mut self.out)?;
         Ok(self.checkpoint.check_intact()?)
     }
 
-    /// Logits of a logit row of the last step.
-    pub(crate) fn logits(&mut self, row: usize) -> &mut [f32] {
-        &mut self.logits[row * self.vocab_size..][..self.vocab_size]
+    /// A row of what the last step gave: logits of a logit row, or the state of a row.
+    pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
+        let width = self.widths.of(self.output);
+        &mut self.out[row * width..][..width]
     }
 
-    /// The largest step.
+    /// The largest step, but for a text that must be computed in one.
     pub(crate) fn limits(&self) -> StepLimits {
         StepLimits { rows: self.batch, logit_rows: self.logit_rows }
     }

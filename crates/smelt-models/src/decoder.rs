@@ -1,20 +1,22 @@
 //! One decoder compiles every spec.
 //!
 //! ```text
-//! tokens → embed → x
+//! tokens → embed → x                       BERT adds positions and segments, and norms the sum
 //! each layer:   x += attention(norm(x))      q,k,v ← matmul; norm; rope; cache; attend; output
-//!               x += feed_forward(norm(x))   gated, or a mixture of experts
-//! logit rows → norm → output → logits
+//!               x += feed_forward(norm(x))   gated, plain, or a mixture of experts
+//! logit rows → norm → output → logits        or labels
+//! all rows → norm → states                   the other end: what embeddings are made of
 //! ```
 
 use crate::tensors::Tensors;
 use crate::{
-    ARCHITECTURES, Architecture, AttentionSpec, Error, FeedForward, Fusion, Keys, LayerSpec, ModelSpec,
+    ARCHITECTURES, Architecture, AttentionSpec, EmbeddingSpec, Error, FeedForward, Fusion, Head, Keys,
+    LayerSpec, ModelSpec,
 };
-use crate::{MoeSpec, NormPlacement, QkNorm, SharedExpert};
+use crate::{MoeSpec, Norm, NormPlacement, QkNorm, SharedExpert};
 use smelt_backend::{
-    Activation, Attention, Buffer, ExpertGate, Experts, KvFormats, KvSpec, Moe, Op, Program, Projection,
-    Rope, StepLimits, Weight, WeightBytes,
+    Activation, Attention, Buffer, ExpertGate, Experts, Index, KvFormats, KvSpec, Moe, Op, Program,
+    Projection, Rope, States, StepLimits, Weight, WeightBytes,
 };
 use smelt_checkpoint::Checkpoint;
 use std::collections::HashMap;
@@ -102,21 +104,57 @@ impl Compiler<'_> {
     }
 
     fn model(&mut self) -> Result<(), Error> {
-        let ModelSpec { hidden_dim, vocab_size, embedding_scale, .. } = *self.spec;
-        let x = self.scratch("x", hidden_dim);
-        let table = self.matrix("token_embd.weight", vocab_size, hidden_dim)?;
-        self.push(Op::Embed { table, out: x, scale: embedding_scale });
+        let x = self.embed()?;
         for (index, layer) in self.spec.layers.iter().enumerate() {
             self.layer(index, layer, x)?;
         }
-        self.output(x)
+        let ModelSpec { hidden_dim, output_norm, .. } = *self.spec;
+        let norm = if output_norm { Some(self.norm_op("output_norm", hidden_dim)?) } else { None };
+        let ops = norm.iter().map(|norm| norm(x, x)).collect();
+        self.program.states = Some(States { after: self.program.ops.len(), ops, output: x });
+        self.program.output = match self.spec.head {
+            // Nobody asks for logits.
+            Head::None => x,
+            head => {
+                let rows = self.program.logit_buffer(hidden_dim);
+                self.push(Op::GatherLogitRows { input: x, out: rows });
+                self.program.ops.extend(norm.iter().map(|norm| norm(rows, rows)));
+                match head {
+                    Head::Labels(n) => self.labels(rows, n)?,
+                    _ => self.logits(rows)?,
+                }
+            }
+        };
+        Ok(())
     }
 
-    fn output(&mut self, x: Buffer) -> Result<(), Error> {
+    /// What the layers begin with.
+    fn embed(&mut self) -> Result<Buffer, Error> {
+        let ModelSpec { hidden_dim, vocab_size, embedding, .. } = *self.spec;
+        let EmbeddingSpec { scale, positions, segments, norm } = embedding;
+        let x = self.scratch("x", hidden_dim);
+        let table = self.matrix("token_embd.weight", vocab_size, hidden_dim)?;
+        self.push(Op::Embed { table, index: Index::Token, out: x, scale });
+        let others = [
+            (Index::Segment, "token_types.weight", segments),
+            (Index::Position, "position_embd.weight", positions),
+        ];
+        for (index, name, rows) in others {
+            let Some(rows) = rows else { continue };
+            let part = self.scratch("y", hidden_dim);
+            let table = self.matrix(name, rows, hidden_dim)?;
+            self.push(Op::Embed { table, index, out: part, scale: 1.0 });
+            self.push(Op::Add { input: part, out: x, scale: 1.0 });
+        }
+        if norm {
+            self.norm("token_embd_norm", x, x, hidden_dim)?;
+        }
+        Ok(x)
+    }
+
+    /// A logit for each token.
+    fn logits(&mut self, rows: Buffer) -> Result<Buffer, Error> {
         let ModelSpec { hidden_dim, vocab_size, logit_scale, final_softcap, .. } = *self.spec;
-        let rows = self.program.logit_buffer(hidden_dim);
-        self.push(Op::GatherLogitRows { input: x, out: rows });
-        self.norm("output_norm.weight", rows, rows, hidden_dim)?;
         let logits = self.program.logit_buffer(vocab_size);
         let tied = !self.tensors.has("output.weight");
         let name = if tied { "token_embd.weight" } else { "output.weight" };
@@ -129,14 +167,50 @@ impl Compiler<'_> {
         if let Some(cap) = final_softcap {
             self.push(Op::SoftCap { buffer: logits, cap });
         }
-        self.program.output = logits;
+        Ok(logits)
+    }
+
+    /// A score for each label.
+    fn labels(&mut self, mut rows: Buffer, n: usize) -> Result<Buffer, Error> {
+        let hidden_dim = self.spec.hidden_dim;
+        let scores = self.program.logit_buffer(n);
+        if self.tensors.has("cls.weight") {
+            let dense = self.program.logit_buffer(hidden_dim);
+            self.classify("cls", rows, dense)?;
+            // A cap of 1 is tanh.
+            self.push(Op::SoftCap { buffer: dense, cap: 1.0 });
+            rows = dense;
+        }
+        self.classify("cls.output", rows, scores)?;
+        Ok(scores)
+    }
+
+    fn classify(&mut self, name: &str, input: Buffer, out: Buffer) -> Result<(), Error> {
+        let n_out = self.program.buffers[out.index()].width;
+        let weight = self.matrix(&format!("{name}.weight"), n_out, self.spec.hidden_dim)?;
+        let bias = self.bias(&format!("{name}.bias"), n_out)?;
+        self.push(Op::MatMul { input, projections: vec![Projection { weight, bias, out }] });
         Ok(())
     }
 
     fn norm(&mut self, name: &str, input: Buffer, out: Buffer, width: usize) -> Result<(), Error> {
-        let weight = self.tensors.vector(&mut self.program, name, width)?;
-        self.push(Op::RmsNorm { input, weight, out, eps: self.spec.norm_eps });
+        let op = self.norm_op(name, width)?(input, out);
+        self.push(op);
         Ok(())
+    }
+
+    /// The norm of that name, in groups of `width`, of any input and output.
+    fn norm_op(&mut self, name: &str, width: usize) -> Result<impl Fn(Buffer, Buffer) -> Op + use<>, Error> {
+        let ModelSpec { norm, norm_eps: eps, .. } = *self.spec;
+        let weight = self.tensors.vector(&mut self.program, &format!("{name}.weight"), width)?;
+        let bias = match norm {
+            Norm::Rms => None,
+            Norm::Layer => self.bias(&format!("{name}.bias"), width)?,
+        };
+        Ok(move |input, out| match norm {
+            Norm::Rms => Op::RmsNorm { input, weight, out, eps },
+            Norm::Layer => Op::LayerNorm { input, weight, bias, out, eps },
+        })
     }
 
     fn bias(&mut self, name: &str, n: usize) -> Result<Option<Weight>, Error> {
@@ -149,10 +223,11 @@ impl Compiler<'_> {
     fn layer(&mut self, index: usize, layer: &LayerSpec, x: Buffer) -> Result<(), Error> {
         let name = |part: &str| format!("blk.{index}.{part}");
         let hidden_dim = self.spec.hidden_dim;
-        let (pre, post) = match layer.norms {
-            NormPlacement::Pre => (true, false),
-            NormPlacement::Post => (false, true),
-            NormPlacement::PreAndPost => (true, true),
+        let (pre, post, behind) = match layer.norms {
+            NormPlacement::Pre => (true, false, false),
+            NormPlacement::Post => (false, true, false),
+            NormPlacement::PreAndPost => (true, true, false),
+            NormPlacement::AfterResidual => (false, false, true),
         };
         let input = |c: &mut Self, norm: &str| {
             if !pre {
@@ -161,24 +236,25 @@ impl Compiler<'_> {
             let xb = c.scratch("xb", hidden_dim);
             c.norm(&name(norm), x, xb, hidden_dim).map(|()| xb)
         };
-        let output = |c: &mut Self, norm: &str, y: Buffer| {
+        let output = |c: &mut Self, [of_part, of_sum]: [&str; 2], y: Buffer| {
             if post {
-                c.norm(&name(norm), y, y, hidden_dim)?;
+                c.norm(&name(of_part), y, y, hidden_dim)?;
             }
             c.push(Op::Add { input: y, out: x, scale: layer.residual_scale });
-            Ok::<_, Error>(())
+            if behind { c.norm(&name(of_sum), x, x, hidden_dim) } else { Ok(()) }
         };
-        let xb = input(self, "attn_norm.weight")?;
+        let xb = input(self, "attn_norm")?;
         let y = self.attention(&name, &layer.attention, xb)?;
-        output(self, "post_attention_norm.weight", y)?;
-        let xb = input(self, "ffn_norm.weight")?;
+        output(self, ["post_attention_norm", "attn_output_norm"], y)?;
+        let xb = input(self, "ffn_norm")?;
         let y = match &layer.feed_forward {
             FeedForward::Gated { ffn_dim, gate_up, activation } => {
                 self.gated(&name, ["ffn_gate", "ffn_up", "ffn_down"], *ffn_dim, *gate_up, *activation, xb)?
             }
+            FeedForward::Plain { ffn_dim, activation } => self.plain(&name, *ffn_dim, *activation, xb)?,
             FeedForward::Moe(moe) => self.moe(&name, moe, xb)?,
         };
-        output(self, "post_ffw_norm.weight", y)
+        output(self, ["post_ffw_norm", "layer_output_norm"], y)
     }
 
     fn attention(
@@ -196,12 +272,12 @@ impl Compiler<'_> {
         match a.qk_norm {
             QkNorm::None => {}
             QkNorm::PerHead => {
-                self.norm(&name("attn_q_norm.weight"), q, q, a.head_dim)?;
-                self.norm(&name("attn_k_norm.weight"), k, k, a.head_dim)?;
+                self.norm(&name("attn_q_norm"), q, q, a.head_dim)?;
+                self.norm(&name("attn_k_norm"), k, k, a.head_dim)?;
             }
             QkNorm::AllHeads => {
-                self.norm(&name("attn_q_norm.weight"), q, q, n_q)?;
-                self.norm(&name("attn_k_norm.weight"), k, k, n_k)?;
+                self.norm(&name("attn_q_norm"), q, q, n_q)?;
+                self.norm(&name("attn_k_norm"), k, k, n_k)?;
             }
         }
         if let Some(rope) = &a.rope {
@@ -227,6 +303,7 @@ impl Compiler<'_> {
             n_heads: a.n_heads,
             scale: a.scale,
             softcap: a.softcap,
+            mask: a.mask,
             window: a.window,
             sinks: None,
         }));
@@ -321,6 +398,21 @@ impl Compiler<'_> {
         self.push(Op::MatMul { input: xb, projections });
         self.push(Op::GatedActivation { gate, up, out: gate, activation });
         self.project(&name(down_name), gate, ffn_dim, "y")
+    }
+
+    /// `down(activation(up(x)))`.
+    fn plain(
+        &mut self,
+        name: &dyn Fn(&str) -> String,
+        ffn_dim: usize,
+        activation: Activation,
+        xb: Buffer,
+    ) -> Result<Buffer, Error> {
+        let up = self.scratch("up", ffn_dim);
+        let projections = self.separate(name, self.spec.hidden_dim, &[("ffn_up", up, ffn_dim)])?;
+        self.push(Op::MatMul { input: xb, projections });
+        self.push(Op::Activate { buffer: up, activation });
+        self.project(&name("ffn_down"), up, ffn_dim, "y")
     }
 
     fn moe(&mut self, name: &dyn Fn(&str) -> String, m: &MoeSpec, xb: Buffer) -> Result<Buffer, Error> {

@@ -19,6 +19,6 @@ pub use error::Error;
 pub use families::{ARCHITECTURES, Architecture};
 pub use keys::Keys;
 pub use spec::{
-    AttentionSpec, FeedForward, Fusion, LayerSpec, ModelSpec, MoeSpec, NormPlacement, QkNorm, RopeSpec,
-    SharedExpert,
+    AttentionSpec, EmbeddingSpec, FeedForward, Fusion, Head, LayerSpec, ModelSpec, MoeSpec, Norm,
+    NormPlacement, Pooling, QkNorm, RopeSpec, SharedExpert,
 };

@@ -2,7 +2,7 @@
 //!
 //! Names are GGUF's and llama2.c's. A *layer* is a transformer layer; *block* is only ever a quantisation block.
 
-use smelt_backend::{Activation, Gating, RopeStyle};
+use smelt_backend::{Activation, Gating, Mask, RopeStyle};
 
 /// A whole model.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,16 +13,76 @@ pub struct ModelSpec {
     pub vocab_size: usize,
     /// Tokens that the model was trained to see.
     pub context_length: usize,
-    /// Embeddings are multiplied by this.
-    pub embedding_scale: f32,
+    /// What the layers begin with.
+    pub embedding: EmbeddingSpec,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
+    /// The kind of every norm.
+    pub norm: Norm,
     /// Epsilon of every norm.
     pub norm_eps: f32,
+    /// Whether the last layer's output is normed once more (`output_norm`).
+    pub output_norm: bool,
+    /// What is made of the last layer's output.
+    pub head: Head,
+    /// How a text's states become its embedding.
+    pub pooling: Pooling,
     /// Logits are multiplied by this.
     pub logit_scale: f32,
     /// Then `cap · tanh(logit / cap)`.
     pub final_softcap: Option<f32>,
+}
+
+impl ModelSpec {
+    /// Whether a token's state depends on those before it only, so that text can be made of it one token at a time.
+    #[must_use]
+    pub fn is_causal(&self) -> bool {
+        self.layers.iter().all(|layer| layer.attention.mask == Mask::Causal)
+    }
+}
+
+/// The sum that the layers begin with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EmbeddingSpec {
+    /// The token's row of `token_embd` is multiplied by this.
+    pub scale: f32,
+    /// Rows of `position_embd`, where positions were learned: a sequence has no more tokens.
+    pub positions: Option<usize>,
+    /// Rows of `token_types`, where tokens have a segment.
+    pub segments: Option<usize>,
+    /// Whether the sum is normed (`token_embd_norm`).
+    pub norm: bool,
+}
+
+/// The kind of norm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Norm {
+    /// `x / rms(x) · weight`: Llama.
+    Rms,
+    /// `(x − mean(x)) / deviation(x) · weight + bias`, the bias where there is one: BERT.
+    Layer,
+}
+
+/// What is made of the last layer's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// Nothing: the model is for embeddings.
+    None,
+    /// A logit for each token: `output`, or `token_embd` where it is tied.
+    Vocabulary,
+    /// A score for each of so many labels of the text: `cls.output`, behind `tanh(cls · x)` where there is a `cls`.
+    Labels(usize),
+}
+
+/// How the states of a text's tokens become its embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// The first token's.
+    First,
+    /// The last token's.
+    Last,
 }
 
 /// Where a layer's norms stand.
@@ -34,6 +94,8 @@ pub enum NormPlacement {
     Post,
     /// Both: Gemma 2.
     PreAndPost,
+    /// Behind the residual: `x = norm(x + f(x))` (`attn_output_norm`, `layer_output_norm`): BERT.
+    AfterResidual,
 }
 
 /// One layer: `x += scale · attention(x)`, then `x += scale · feed_forward(x)`.
@@ -101,6 +163,8 @@ pub struct AttentionSpec {
     pub scale: f32,
     /// Soft cap of scores.
     pub softcap: Option<f32>,
+    /// Which tokens see which.
+    pub mask: Mask,
     /// Sliding window, in tokens.
     pub window: Option<usize>,
 }
@@ -110,6 +174,8 @@ pub struct AttentionSpec {
 pub enum FeedForward {
     /// `down(activation(gate(x)) · up(x))`.
     Gated { ffn_dim: usize, gate_up: Fusion, activation: Activation },
+    /// `down(activation(up(x)))`: BERT.
+    Plain { ffn_dim: usize, activation: Activation },
     /// Mixture of experts.
     Moe(MoeSpec),
 }

@@ -138,7 +138,8 @@ impl Generation {
                 self.open -= 1;
                 return;
             }
-            Event::Failed(_) => return,
+            // Nobody here asks for the first, and the second was seen to.
+            Event::Pooled { .. } | Event::Failed(_) => return,
         };
         self.news.push_back((prompt, news));
     }

@@ -34,11 +34,14 @@ pub(super) struct Cache {
     tree: Radix,
     /// Pages that may be.
     most: usize,
+    /// Whether what is computed is kept for sequences to come. It is of no use to them where it depends on tokens that
+    /// come later.
+    keep: bool,
 }
 
 impl Cache {
-    pub(super) fn new(most: usize) -> Self {
-        Self { pages: Pages::default(), tree: Radix::default(), most }
+    pub(super) fn new(most: usize, keep: bool) -> Self {
+        Self { pages: Pages::default(), tree: Radix::default(), most, keep }
     }
 
     /// Pages that may be.
@@ -143,7 +146,7 @@ impl Cache {
 
     /// Lets later sequences use the whole pages of `tokens` that are computed.
     pub(super) fn publish(&mut self, held: &mut Held, tokens: &[u32]) {
-        while (held.published + 1) * PAGE_TOKENS <= held.computed {
+        while self.keep && (held.published + 1) * PAGE_TOKENS <= held.computed {
             let start = held.published * PAGE_TOKENS;
             self.insert(held, &tokens[start..start + PAGE_TOKENS]);
         }
@@ -153,7 +156,7 @@ impl Cache {
     pub(super) fn end(&mut self, mut held: Held, tokens: &[u32]) {
         self.publish(&mut held, tokens);
         let (start, end) = (held.published * PAGE_TOKENS, held.computed);
-        if end > start {
+        if self.keep && end > start {
             self.insert(&mut held, &tokens[start..end]);
         }
         // The last pages are free first, so that they are the first to be taken again.

@@ -1,16 +1,16 @@
 //! The scheduler without its thread: who waits, who runs, and one step after the other.
 
-use super::batch::{Part, plan};
+use super::batch::{Part, Plan, plan};
 use super::cache::{Cache, Held};
-use super::job::{Answer, Job, Key, PromptLogprobs, Submission};
+use super::job::{Answer, Goal, Job, Key, PromptLogprobs, Submission, Work};
 use super::request::{Event, Failure, Usage};
 use super::stats::Stats;
 use super::stepper::Stepper;
 use super::{Limits, panic_message};
 use crate::emitter::{Emitted, Emitter, token_info};
 use crate::{Error, Finish, Model};
-use smelt_backend::{PAGE_TOKENS, SequenceInput, StepInputs};
-use std::collections::BTreeMap;
+use smelt_backend::{Output, PAGE_TOKENS, SequenceInput, StepInputs};
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,11 +21,11 @@ pub(super) type Clock = Box<dyn Fn() -> Instant + Send>;
 
 /// All requests and the model.
 pub(super) struct Core {
-    model: Arc<Model>,
+    pub(super) model: Arc<Model>,
     pub(super) stepper: Box<dyn Stepper>,
     pub(super) cache: Cache,
     limits: Limits,
-    clock: Clock,
+    pub(super) clock: Clock,
     epoch: Instant,
     pub(super) jobs: BTreeMap<u64, Job>,
     /// Answers without pages, in the order in which they go on.
@@ -47,9 +47,9 @@ impl Core {
         clock: Clock,
     ) -> Self {
         Self {
+            cache: Cache::new(limits.pages, model.facts.causal),
             model,
             stepper,
-            cache: Cache::new(limits.pages),
             epoch: clock(),
             limits,
             clock,
@@ -69,44 +69,62 @@ impl Core {
 
     /// Takes a request into the queue.
     pub(super) fn submit(&mut self, submission: Submission) {
-        let Submission { voice, priority, arrival, prompt, mut emitters, prompt_logprobs } = submission;
+        let Submission { voice, priority, arrival, work } = submission;
         self.stats.requests += 1;
         self.jobs_so_far += 1;
-        let job = self.jobs_so_far;
-        // Waiting counts for as much as priority: whoever is due first will be served, whatever comes later.
-        let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX / 4096);
-        let due = nanoseconds(arrival.saturating_duration_since(self.epoch))
-            + i128::from(priority) * nanoseconds(self.limits.aging);
-        let open = emitters.len();
-        let siblings = emitters.split_off(1);
-        let Some(emitter) = emitters.pop() else { return };
-        let first = token_info(&self.model.tokenizer, &[], prompt[0], None);
-        let prompt_infos =
-            prompt_logprobs.zip(first.ok()).map(|(top, info)| PromptLogprobs { top, infos: vec![info] });
-        let prompt_tokens = prompt.len();
-        let answer = Answer {
-            tokens: prompt,
-            held: Held::default(),
-            emitter,
-            served: 0,
-            last_token: None,
-            siblings,
-            prompt: prompt_infos,
+        let id = self.jobs_so_far;
+        let mut job = Job {
+            voice,
+            priority,
+            arrival,
+            started: None,
+            prompt_tokens: 0,
+            open: 0,
+            texts: VecDeque::new(),
+            next_text: 0,
         };
-        self.waiting.insert(Key { due, job, index: 0 }, answer);
-        self.jobs.insert(job, Job { voice, priority, arrival, started: None, prompt_tokens, open });
+        match work {
+            Work::Write { prompt, mut emitters, prompt_logprobs } => {
+                (job.prompt_tokens, job.open) = (prompt.len(), emitters.len());
+                let siblings = emitters.split_off(1);
+                let Some(emitter) = emitters.pop() else { return };
+                let first = token_info(&self.model.tokenizer, &[], prompt[0], None);
+                let prompt_infos = prompt_logprobs
+                    .zip(first.ok())
+                    .map(|(top, info)| PromptLogprobs { top, infos: vec![info] });
+                let answer = Answer::new(prompt.into(), Goal::Write(Box::new(emitter)));
+                let key = Key { due: self.due(arrival, priority), job: id, index: 0 };
+                self.waiting.insert(key, Answer { siblings, prompt: prompt_infos, ..answer });
+                self.jobs.insert(id, job);
+            }
+            Work::Pool(texts) => {
+                job.prompt_tokens = texts.iter().map(|(text, _)| text.tokens.len()).sum();
+                job.open = texts.len();
+                job.texts = texts;
+                self.jobs.insert(id, job);
+                (0..self.limits.sequences.div_ceil(2)).for_each(|_| self.begin_text(id));
+            }
+        }
+    }
+
+    /// When what came at a time is due: waiting counts for as much as priority, so whoever is due first will be served,
+    /// whatever comes later.
+    pub(super) fn due(&self, arrival: Instant, priority: i32) -> i128 {
+        let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX / 4096);
+        nanoseconds(arrival.saturating_duration_since(self.epoch))
+            + i128::from(priority) * nanoseconds(self.limits.aging)
     }
 
     /// Computes one step for whoever has a part in it, and tells what came of it.
     pub(super) fn step(&mut self) {
         self.sweep();
         self.admit();
-        let parts = plan(&self.running, self.stepper.limits(), self.limits.budget);
+        let Plan { parts, output } = plan(&self.running, self.stepper.limits(), self.limits.budget);
         let parts = self.secure(parts);
         if !parts.is_empty() {
             self.stats.steps += 1;
-            match self.compute(&parts) {
-                Ok(()) => self.advance_all(&parts),
+            match self.compute(&parts, output) {
+                Ok(()) => self.advance_all(&parts, output),
                 Err(Error::Backend(smelt_backend::Error::Interrupted)) => {}
                 Err(error) => {
                     let failure = Failure::Engine(Arc::new(error));
@@ -208,9 +226,9 @@ impl Core {
         false
     }
 
-    fn compute(&mut self, parts: &[Part]) -> Result<(), Error> {
+    fn compute(&mut self, parts: &[Part], output: Output) -> Result<(), Error> {
         let (mut tokens, mut positions, mut sequence) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut sequences, mut logit_rows) = (Vec::new(), Vec::new());
+        let (mut sequences, mut segments, mut logit_rows) = (Vec::new(), Vec::new(), Vec::new());
         for part in parts {
             let answer = &self.running[&part.key];
             let (first, end) = (answer.held.computed, answer.held.computed + part.rows);
@@ -218,8 +236,15 @@ impl Core {
             positions.extend(first as u32..end as u32);
             sequence.extend(std::iter::repeat_n(sequences.len() as u32, part.rows));
             sequences.push(SequenceInput { pages: &answer.held.pages });
-            let rows = tokens.len() as u32;
-            logit_rows.extend(rows - part.wanted as u32..rows);
+            if !answer.segments.is_empty() {
+                segments.resize(tokens.len() - part.rows, 0);
+                segments.extend_from_slice(&answer.segments[first..end]);
+            }
+            let wanted = (tokens.len() - part.rows + part.first_wanted) as u32;
+            logit_rows.extend(wanted..wanted + part.wanted as u32);
+        }
+        if !segments.is_empty() {
+            segments.resize(tokens.len(), 0);
         }
         self.stats.rows += tokens.len() as u64;
         self.stepper.run(&StepInputs {
@@ -227,11 +252,13 @@ impl Core {
             positions: &positions,
             sequence: &sequence,
             sequences: &sequences,
+            segments: &segments,
             logit_rows: &logit_rows,
+            output,
         })
     }
 
-    fn advance_all(&mut self, parts: &[Part]) {
+    fn advance_all(&mut self, parts: &[Part], output: Output) {
         let mut row = 0;
         for part in parts {
             // An answer's failure takes the others to the same prompt along.
@@ -240,7 +267,10 @@ impl Core {
             {
                 self.fail(part.key.job, failure);
             }
-            row += part.wanted;
+            row += match output {
+                Output::Logits => part.wanted,
+                Output::States => part.rows,
+            };
         }
     }
 
@@ -250,13 +280,16 @@ impl Core {
         answer.held.computed += part.rows;
         answer.served = self.stats.steps;
         self.cache.publish(&mut answer.held, &answer.tokens);
+        if let Goal::Pool(_) = answer.goal {
+            return self.advance_pooled(part, answer, row);
+        }
         if let Some(prompt) = &mut answer.prompt {
             let prompt_tokens = self.jobs.get(&part.key.job).map_or(0, |job| job.prompt_tokens);
             for i in 0..part.wanted {
                 let next = first + i + 1;
                 if next == prompt.infos.len() && next < prompt_tokens {
                     let (tokenizer, top) = (&self.model.tokenizer, Some(prompt.top));
-                    let info = token_info(tokenizer, self.stepper.logits(row + i), answer.tokens[next], top);
+                    let info = token_info(tokenizer, self.stepper.row(row + i), answer.tokens[next], top);
                     match info {
                         Ok(info) => prompt.infos.push(info),
                         Err(error) => return Err(self.end_failed(answer, error)),
@@ -285,7 +318,7 @@ impl Core {
         self.choose(part.key, answer, row)
     }
 
-    fn end_failed(&mut self, answer: Answer, error: Error) -> Failure {
+    pub(super) fn end_failed(&mut self, answer: Answer, error: Error) -> Failure {
         self.cache.end(answer.held, &answer.tokens);
         Failure::Engine(Arc::new(error))
     }
@@ -299,22 +332,16 @@ impl Core {
         } else {
             Held::default()
         };
-        let answer = Answer {
-            tokens: leader.tokens.clone(),
-            held,
-            emitter,
-            served: leader.served,
-            last_token: None,
-            siblings: Vec::new(),
-            prompt: None,
-        };
+        let answer = Answer::new(leader.tokens.clone().into(), Goal::Write(Box::new(emitter)));
+        let answer = Answer { held, served: leader.served, ..answer };
         self.choose(key, answer, row)
     }
 
     /// Chooses an answer's next token and tells what that completes.
     fn choose(&mut self, key: Key, mut answer: Answer, row: usize) -> Result<(), Failure> {
-        let logits = self.stepper.logits(row);
-        let emitted = match catch_unwind(AssertUnwindSafe(|| answer.emitter.next(logits))) {
+        let Goal::Write(emitter) = &mut answer.goal else { return Ok(()) };
+        let logits = self.stepper.row(row);
+        let emitted = match catch_unwind(AssertUnwindSafe(|| emitter.next(logits))) {
             Ok(Ok(emitted)) => emitted,
             Ok(Err(error)) => return Err(self.end_failed(answer, error)),
             Err(panic) => {
@@ -366,19 +393,25 @@ impl Core {
                 self.stats.finished_stop += 1;
             }
         }
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let (Some(job), Goal::Write(emitter)) = (self.jobs.get_mut(&key.job), answer.goal) else { return };
         let usage = Usage {
             prompt_tokens: job.prompt_tokens,
             cached_tokens: job.started.unwrap_or(0),
-            completion_tokens: answer.emitter.count(),
-            seed: answer.emitter.seed(),
+            completion_tokens: emitter.count(),
+            seed: emitter.seed(),
         };
         job.voice.tell(Event::Finished { index: key.index, finish, usage });
+        self.end_answer(key.job);
+    }
+
+    /// Notes that an answer of a job ended; the last ends the job.
+    pub(super) fn end_answer(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         job.open -= 1;
         if job.open == 0 {
             job.voice.tell(Event::Done);
             self.stats.end_to_end.add((self.clock)().saturating_duration_since(job.arrival));
-            self.remove(key.job);
+            self.remove(id);
         }
     }
 

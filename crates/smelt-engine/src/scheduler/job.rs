@@ -1,8 +1,11 @@
 //! A request on its way, and its answers.
 
 use super::cache::Held;
+use super::pool::{Pooler, Text};
 use super::request::{Event, EventSink, Failure};
 use crate::emitter::{Emitter, TokenInfo};
+use smelt_backend::Output;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -66,6 +69,9 @@ pub(super) struct Job {
     pub(super) prompt_tokens: usize,
     /// Answers that are not finished.
     pub(super) open: usize,
+    /// Texts that have not begun, and the index of the first.
+    pub(super) texts: VecDeque<(Text, Pooler)>,
+    pub(super) next_text: usize,
 }
 
 /// A request as it is submitted: its answers' emitters, the first of which computes the prompt.
@@ -73,18 +79,33 @@ pub(super) struct Submission {
     pub(super) voice: Voice,
     pub(super) priority: i32,
     pub(super) arrival: Instant,
-    pub(super) prompt: Vec<u32>,
-    pub(super) emitters: Vec<Emitter>,
-    /// How many likely tokens are to be told for each of the prompt's.
-    pub(super) prompt_logprobs: Option<usize>,
+    pub(super) work: Work,
+}
+
+/// What is asked for.
+pub(super) enum Work {
+    /// Text: a prompt, its answers' emitters, and how many likely tokens are to be told for each of the prompt's.
+    Write { prompt: Vec<u32>, emitters: Vec<Emitter>, prompt_logprobs: Option<usize> },
+    /// Something of each text.
+    Pool(VecDeque<(Text, Pooler)>),
+}
+
+/// What an answer is to become.
+pub(super) enum Goal {
+    /// Text.
+    Write(Box<Emitter>),
+    /// An embedding or scores.
+    Pool(Pooler),
 }
 
 /// An answer.
 pub(super) struct Answer {
     /// The prompt and what was chosen.
     pub(super) tokens: Vec<u32>,
+    /// The prompt's segments; empty where all are 0.
+    pub(super) segments: Vec<u32>,
     pub(super) held: Held,
-    pub(super) emitter: Emitter,
+    pub(super) goal: Goal,
     /// The step that it was last in.
     pub(super) served: u64,
     /// When its last token was chosen.
@@ -102,6 +123,20 @@ pub(super) struct PromptLogprobs {
 }
 
 impl Answer {
+    /// One of which nothing is computed.
+    pub(super) fn new(text: Text, goal: Goal) -> Self {
+        Self {
+            tokens: text.tokens,
+            segments: text.segments,
+            held: Held::default(),
+            goal,
+            served: 0,
+            last_token: None,
+            siblings: Vec::new(),
+            prompt: None,
+        }
+    }
+
     /// Tokens that are still to be computed before the next can be chosen.
     pub(super) fn missing(&self) -> usize {
         self.tokens.len() - self.held.computed
@@ -110,9 +145,28 @@ impl Answer {
     /// How many leading tokens need no computing if the cache has them. The last one's logits are always needed, and
     /// those in front of each token whose log-probability is yet to be told.
     pub(super) fn reusable(&self) -> usize {
-        match &self.prompt {
-            Some(prompt) => prompt.infos.len() - 1,
-            None => self.tokens.len() - 1,
+        match (&self.prompt, &self.goal) {
+            (Some(prompt), _) => prompt.infos.len() - 1,
+            (None, Goal::Write(_)) => self.tokens.len() - 1,
+            (None, Goal::Pool(pooler)) => pooler.reusable(self.tokens.len()),
         }
+    }
+
+    /// What its steps are to give.
+    pub(super) fn output(&self) -> Output {
+        match &self.goal {
+            Goal::Write(_) => Output::Logits,
+            Goal::Pool(pooler) => pooler.output(),
+        }
+    }
+
+    /// Whether the next step chooses a token of text.
+    pub(super) fn is_writing(&self) -> bool {
+        matches!(self.goal, Goal::Write(_)) && self.missing() == 1
+    }
+
+    /// Whether all its tokens must be computed in one step.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(&self.goal, Goal::Pool(pooler) if pooler.is_whole())
     }
 }

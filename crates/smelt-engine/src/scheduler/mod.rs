@@ -11,7 +11,8 @@
 //! ```
 //!
 //! An answer is a list of tokens of which some are computed. One that lacks a single token decodes, one that lacks more
-//! computes a prompt, and one that lost its pages lacks all: they differ in nothing else.
+//! computes a prompt, and one that lost its pages lacks all: they differ in nothing else. One that is to become an
+//! embedding or scores ends with its prompt (`pool`).
 //!
 //! **Order.** An answer is due when its request arrived, plus its priority's worth of time. Whoever is due first is
 //! admitted first, and nobody passes one that doesn't fit. When pages run out, the answer that is due last gives its own
@@ -24,6 +25,7 @@ mod batch;
 mod cache;
 mod core;
 mod job;
+mod pool;
 mod radix;
 mod request;
 #[cfg(test)]
@@ -32,6 +34,7 @@ mod stats;
 mod stepper;
 mod thread;
 
+pub use self::pool::{MAX_TEXTS, PoolRequest, Task, Text};
 pub use self::request::{
     Event, EventSink, Failure, MAX_CHOICES, MAX_LOGPROBS, PRIORITIES, Request, SubmitError, Usage,
 };

@@ -110,6 +110,13 @@ pub enum Event {
         /// The tokens whose last byte of text is now out.
         tokens: Vec<TokenInfo>,
     },
+    /// What was asked of a text of a [`super::PoolRequest`]: an embedding of length 1, or scores.
+    Pooled {
+        /// Which text.
+        index: usize,
+        /// The values.
+        values: Vec<f32>,
+    },
     /// An answer ended.
     Finished {
         /// Which answer.

@@ -1,17 +1,21 @@
 //! Thousands of random requests over a fake model.
 //!
 //! The fake model's next token depends on every token in the pages of its sequence, so an answer is right only if each
-//! page holds what it should: after sharing, copying, eviction, preemption, cancelling and failing.
+//! page holds what it should: after sharing, copying, eviction, preemption, cancelling and failing. Its states do too, so
+//! that the same holds for embeddings.
 
 use super::Limits;
 use super::core::Core;
+use super::job::Work;
+use super::pool::{Pooler, Task};
 use super::request::{Event, Failure, Request, SubmitError};
 use super::stepper::Stepper;
-use super::thread::{Scheduler, Ticket, submission};
+use super::thread::{Scheduler, Ticket, submission, writing};
 use crate::sampler::SamplerSettings;
 use crate::{Engine, Error, Model, Settings};
 use fastrand::Rng;
-use smelt_backend::{PAGE_TOKENS, StepInputs, StepLimits};
+use smelt_backend::{Output, PAGE_TOKENS, StepInputs, StepLimits};
+use smelt_models::Pooling;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,13 +34,19 @@ fn next(tokens: impl Iterator<Item = u32>, vocab_size: usize) -> u32 {
     (tokens.fold(1, mix) % vocab_size as u64) as u32
 }
 
+/// The fake model's state behind `tokens`.
+fn state(tokens: impl Iterator<Item = u32>) -> [f32; 2] {
+    let angle = next(tokens, 1 << 20) as f32;
+    [angle.cos(), angle.sin()]
+}
+
 struct Fake {
     limits: StepLimits,
     vocab_size: usize,
     pages: Vec<[u32; PAGE_TOKENS]>,
     /// Pages that memory gives.
     memory: usize,
-    logits: Vec<Vec<f32>>,
+    out: Vec<Vec<f32>>,
     rng: Rng,
     /// One step of so many fails.
     failing: Option<usize>,
@@ -63,7 +73,9 @@ impl Stepper for Fake {
     }
 
     fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
-        assert!((1..=self.limits.rows).contains(&inputs.tokens.len()));
+        assert!(!inputs.tokens.is_empty());
+        let fits = inputs.tokens.len() <= self.limits.rows;
+        assert!(fits || inputs.sequences.len() == 1, "a step too long, and not of one text");
         assert!(inputs.logit_rows.len() <= self.limits.logit_rows);
         let mut written = BTreeSet::new();
         for (row, position) in inputs.positions.iter().enumerate() {
@@ -79,20 +91,27 @@ impl Stepper for Fake {
         if self.failing.is_some_and(|n| self.rng.usize(..n) == 0) {
             return Err(Error::EmptyPrompt);
         }
-        self.logits.clear();
-        for row in inputs.logit_rows {
+        self.out.clear();
+        let all: Vec<u32> = (0..inputs.tokens.len() as u32).collect();
+        let rows = if inputs.output == Output::States { &all } else { inputs.logit_rows };
+        for row in rows {
             let pages = inputs.sequences[inputs.sequence[*row as usize] as usize].pages;
             let tokens = pages.iter().flat_map(|page| self.pages[*page as usize]);
-            let count = inputs.positions[*row as usize] as usize + 1;
-            let mut logits = vec![0.0; self.vocab_size];
-            logits[next(tokens.take(count), self.vocab_size) as usize] = 9.0;
-            self.logits.push(logits);
+            let tokens = tokens.take(inputs.positions[*row as usize] as usize + 1);
+            self.out.push(match inputs.output {
+                Output::States => state(tokens).into(),
+                Output::Logits => {
+                    let mut logits = vec![0.0; self.vocab_size];
+                    logits[next(tokens, self.vocab_size) as usize] = 9.0;
+                    logits
+                }
+            });
         }
         Ok(())
     }
 
-    fn logits(&mut self, row: usize) -> &mut [f32] {
-        &mut self.logits[row]
+    fn row(&mut self, row: usize) -> &mut [f32] {
+        &mut self.out[row]
     }
 }
 
@@ -102,6 +121,7 @@ struct Seen {
     started: bool,
     prompt_logprobs: usize,
     tokens: Vec<Vec<u32>>,
+    pooled: Vec<Vec<f32>>,
     finished: usize,
     end: Option<Result<(), String>>,
 }
@@ -123,6 +143,10 @@ impl Seen {
                 assert_eq!(usage.completion_tokens, self.tokens[index].len());
                 self.finished += 1;
             }
+            Event::Pooled { index, values } => {
+                assert!(self.started && self.pooled[index].is_empty());
+                self.pooled[index] = values;
+            }
             Event::Done => self.end = Some(Ok(())),
             Event::Failed(failure) => self.end = Some(Err(failure.to_string())),
         }
@@ -141,6 +165,37 @@ struct Client {
     cancelled: bool,
 }
 
+/// Who wants embeddings of texts, or logits behind them.
+struct Reader {
+    texts: Vec<Vec<u32>>,
+    task: Task,
+    pooling: Pooling,
+    ticket: Option<Ticket>,
+    seen: Arc<Mutex<Seen>>,
+    cancelled: bool,
+}
+
+impl Reader {
+    /// What a text's values are.
+    fn right(&self, text: &[u32], vocab_size: usize) -> Vec<f32> {
+        let logit = |id: &u32| if next(text.iter().copied(), vocab_size) == *id { 9.0 } else { 0.0 };
+        if let Task::Logits(ids) = &self.task {
+            return ids.iter().map(logit).collect();
+        }
+        let ends = match self.pooling {
+            Pooling::Mean => 1..text.len() + 1,
+            Pooling::First => 1..2,
+            Pooling::Last => text.len()..text.len() + 1,
+        };
+        let mut sums = [0.0; 2];
+        for state in ends.map(|end| state(text[..end].iter().copied())) {
+            (0..2).for_each(|i| sums[i] += f64::from(state[i]));
+        }
+        let factor = 1.0 / sums.iter().map(|sum| sum * sum).sum::<f64>().sqrt();
+        sums.map(|sum| (sum * factor) as f32).into()
+    }
+}
+
 struct World {
     model: Arc<Model>,
     limits: Limits,
@@ -149,6 +204,7 @@ struct World {
     epoch: Instant,
     queued: Arc<AtomicUsize>,
     clients: Vec<Client>,
+    readers: Vec<Reader>,
     rng: Rng,
 }
 
@@ -161,7 +217,7 @@ impl World {
             vocab_size: model.facts.vocab_size,
             pages: Vec::new(),
             memory,
-            logits: Vec::new(),
+            out: Vec::new(),
             rng: Rng::with_seed(seed + 1),
             failing,
         };
@@ -169,7 +225,8 @@ impl World {
         let clock = Box::new(move || epoch + Duration::from_millis(now.load(Ordering::Relaxed)));
         let queued = Arc::new(AtomicUsize::new(0));
         let core = Core::new(model.clone(), Box::new(fake), limits, queued.clone(), clock);
-        Self { model, limits, core, time, epoch, queued, clients: Vec::new(), rng: Rng::with_seed(seed) }
+        let (clients, readers, rng) = (Vec::new(), Vec::new(), Rng::with_seed(seed));
+        Self { model, limits, core, time, epoch, queued, clients, readers, rng }
     }
 
     fn submit(&mut self, prompt: Vec<u32>, n: usize, max_tokens: usize, priority: i32, breaks_after: usize) {
@@ -192,8 +249,8 @@ impl World {
             }
         };
         let arrival = self.epoch + Duration::from_millis(self.time.load(Ordering::Relaxed));
-        let (submission, ticket) =
-            submission(request, Box::new(sink), arrival, (&self.model, &self.limits)).unwrap();
+        let work = writing(request, &self.model, &self.limits).unwrap();
+        let (submission, ticket) = submission(Box::new(sink), priority, arrival, work);
         self.queued.fetch_add(1, Ordering::Relaxed);
         self.core.submit(submission);
         self.clients.push(Client {
@@ -208,15 +265,43 @@ impl World {
         });
     }
 
-    /// A request that shares its beginning with many others.
-    fn submit_any(&mut self) {
+    /// A prompt that shares its beginning with many others.
+    fn prompt(&mut self) -> Vec<u32> {
         let length = 1 + self.rng.usize(..200).min(self.limits.context - 1);
         let family = self.rng.u32(..4);
         let common = self.rng.usize(..=length);
         let own = self.rng.u32(..500);
-        let prompt = (0..length as u32)
-            .map(|i| 3 + (i * 7 + family + if i as usize >= common { own } else { 0 }) % 500);
-        let prompt = prompt.collect();
+        let token = |i| 3 + (i * 7 + family + if i as usize >= common { own } else { 0 }) % 500;
+        (0..length as u32).map(token).collect()
+    }
+
+    fn read_any(&mut self) {
+        let texts: Vec<_> = (0..1 + self.rng.usize(..12)).map(|_| self.prompt()).collect();
+        let pooling = [Pooling::Mean, Pooling::First, Pooling::Last][self.rng.usize(..3)];
+        let task = if self.rng.usize(..4) == 0 { Task::Logits([7, 9].into()) } else { Task::Embedding };
+        // Texts of which every token sees all others must be computed in one piece.
+        let causal = task != Task::Embedding || self.rng.bool();
+        let pooler = Pooler::new(task.clone(), pooling, causal);
+        let work = texts.iter().map(|text| (text.clone().into(), pooler.clone())).collect();
+        let seen = Arc::new(Mutex::new(Seen { pooled: vec![Vec::new(); texts.len()], ..Seen::default() }));
+        let (told, length) = (seen.clone(), texts.iter().map(Vec::len).sum());
+        let sink = move |event| {
+            told.lock().unwrap().take(event, length);
+            ControlFlow::Continue(())
+        };
+        let arrival = self.epoch + Duration::from_millis(self.time.load(Ordering::Relaxed));
+        let priority = self.rng.i32(-2..=2);
+        let (submission, ticket) = submission(Box::new(sink), priority, arrival, Work::Pool(work));
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.core.submit(submission);
+        self.readers.push(Reader { texts, task, pooling, ticket: Some(ticket), seen, cancelled: false });
+    }
+
+    fn submit_any(&mut self) {
+        if self.rng.usize(..5) == 0 {
+            return self.read_any();
+        }
+        let prompt = self.prompt();
         let (n, max_tokens) = (1 + self.rng.usize(..6).saturating_sub(3), self.rng.usize(..60));
         let priority = self.rng.i32(-2..=2);
         let breaks_after = if self.rng.usize(..10) == 0 { self.rng.usize(..20) } else { usize::MAX };
@@ -228,6 +313,10 @@ impl World {
         let client = &mut self.clients[i];
         client.ticket = None;
         client.cancelled |= client.seen.lock().unwrap().end.is_none();
+        if let Some(reader) = self.readers.last_mut().filter(|_| self.rng.usize(..3) == 0) {
+            reader.ticket = None;
+            reader.cancelled |= reader.seen.lock().unwrap().end.is_none();
+        }
     }
 
     /// A step; something must come of it.
@@ -282,6 +371,18 @@ impl World {
                 None => assert!(cancelled, "request {i} has no end"),
             }
         }
+        for (i, reader) in self.readers.iter().enumerate() {
+            let seen = reader.seen.lock().unwrap();
+            let right = |text: &Vec<u32>| reader.right(text, self.model.facts.vocab_size);
+            for (text, values) in reader.texts.iter().zip(&seen.pooled).filter(|(_, v)| !v.is_empty()) {
+                assert_eq!(*values, right(text), "reader {i}, {:?}", reader.pooling);
+            }
+            match &seen.end {
+                Some(Ok(())) => assert!(seen.pooled.iter().all(|values| !values.is_empty())),
+                Some(Err(failure)) => assert!(may_fail, "reader {i}: {failure}"),
+                None => assert!(reader.cancelled, "reader {i} has no end"),
+            }
+        }
         assert!(complete > self.clients.len() / 3, "{complete} of {} are complete", self.clients.len());
     }
 }
@@ -332,7 +433,8 @@ fn every_request_ends_and_every_answer_is_right() {
         }
         world.check(failing.is_some());
         let stats = &world.core.stats;
-        let all_happens = stats.prefix_hits > 0 && stats.cancelled > 0 && stats.preemptions > 0;
+        let all_happens =
+            stats.prefix_hits > 0 && stats.cancelled > 0 && stats.preemptions > 0 && stats.pooled > 100;
         assert!(all_happens, "case {seed}: {stats:?}");
     }
 }
@@ -384,6 +486,27 @@ fn a_short_prompt_does_not_wait_for_a_long_one() {
 }
 
 #[test]
+fn many_texts_leave_room_for_others() {
+    let step = StepLimits { rows: 64, logit_rows: 8 };
+    let mut world = World::new(6, limits(4, 200), step, None, usize::MAX);
+    let pooler = Pooler::new(Task::Embedding, Pooling::Mean, true);
+    let texts = (0..1000).map(|i| (vec![3 + i % 400; 60].into(), pooler.clone())).collect();
+    let sink = Box::new(|_| ControlFlow::Continue(()));
+    let (texts, _ticket) = submission(sink, 0, world.epoch, Work::Pool(texts));
+    world.queued.fetch_add(1, Ordering::Relaxed);
+    world.core.submit(texts);
+    world.step();
+    world.submit(vec![6; 40], 1, 5, 0, usize::MAX);
+    let mut steps = 0;
+    while world.clients[0].seen.lock().unwrap().end.is_none() {
+        world.step();
+        steps += 1;
+    }
+    assert!(steps <= 16, "{steps} steps");
+    assert!(world.core.stats.pooled >= 5, "texts wait for the answer");
+}
+
+#[test]
 fn a_panic_in_a_sink_or_a_constraint_hits_its_own_request_only() {
     struct Bad;
     impl crate::Constraint for Bad {
@@ -408,11 +531,10 @@ fn a_panic_in_a_sink_or_a_constraint_hits_its_own_request_only() {
     };
     let request = Request::new(vec![4; 40], SamplerSettings::greedy());
     let bad = Request { constraint: Some(Box::new(Bad)), ..request };
-    let of_model = (&world.model, &world.limits);
-    let (bad, _ticket) = submission(bad, Box::new(sink), world.epoch, of_model).unwrap();
+    let work = |request| writing(request, &world.model, &world.limits).unwrap();
+    let (bad, _ticket) = submission(Box::new(sink), 0, world.epoch, work(bad));
     let request = Request::new(vec![4; 40], SamplerSettings::greedy());
-    let (rude, _other) =
-        submission(request, Box::new(|_| panic!("a bad sink")), world.epoch, of_model).unwrap();
+    let (rude, _other) = submission(Box::new(|_| panic!("a bad sink")), 0, world.epoch, work(request));
     world.queued.fetch_add(2, Ordering::Relaxed);
     world.core.submit(bad);
     world.core.submit(rude);
@@ -441,7 +563,7 @@ fn a_panic_of_the_model_fails_all_requests_and_stops_the_scheduler() {
             std::thread::sleep(Duration::from_millis(50));
             panic!("a kernel is wrong")
         }
-        fn logits(&mut self, _: usize) -> &mut [f32] {
+        fn row(&mut self, _: usize) -> &mut [f32] {
             &mut []
         }
     }

@@ -65,6 +65,8 @@ pub struct Stats {
     pub prompt_tokens: u64,
     /// Tokens that were chosen.
     pub generation_tokens: u64,
+    /// Texts that embeddings or scores were computed of.
+    pub pooled: u64,
     /// Answers that lost their pages to others, and were computed again.
     pub preemptions: u64,
     /// Requests that were accepted.

@@ -6,7 +6,7 @@ use smelt_backend::{StepInputs, StepLimits};
 
 /// Runs steps.
 pub(super) trait Stepper: Send {
-    /// The largest step.
+    /// The largest step, but for a text that must be computed in one.
     fn limits(&self) -> StepLimits;
 
     /// Makes `pages` pages exist.
@@ -24,8 +24,8 @@ pub(super) trait Stepper: Send {
     /// If the inputs don't fit, or the device fails.
     fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error>;
 
-    /// Logits of logit row `row` of the last step, `[vocab_size]`.
-    fn logits(&mut self, row: usize) -> &mut [f32];
+    /// A row of what the last step gave: logits of logit row `row`, `[vocab_size]`, or the state of row `row`.
+    fn row(&mut self, row: usize) -> &mut [f32];
 }
 
 impl Stepper for Runner {
@@ -45,7 +45,7 @@ impl Stepper for Runner {
         Self::run(self, inputs)
     }
 
-    fn logits(&mut self, row: usize) -> &mut [f32] {
-        Self::logits(self, row)
+    fn row(&mut self, row: usize) -> &mut [f32] {
+        Self::row(self, row)
     }
 }

@@ -1,7 +1,7 @@
 //! The engine's thread, and the handles that others have to it.
 
 use super::core::Core;
-use super::job::{Submission, Voice};
+use super::job::{Submission, Voice, Work};
 use super::request::{EventSink, Failure, MAX_CHOICES, MAX_LOGPROBS, PRIORITIES, Request, SubmitError};
 use super::stats::Stats;
 use super::stepper::Stepper;
@@ -150,6 +150,17 @@ impl Handle {
     /// # Errors
     /// Why it wasn't accepted; then `sink` is never called.
     pub fn submit(&self, request: Request, sink: EventSink) -> Result<Ticket, SubmitError> {
+        let priority = request.priority;
+        self.accept(sink, priority, |model, limits| writing(request, model, limits))
+    }
+
+    /// Gives the engine's thread what `work` makes of the model and the limits.
+    pub(super) fn accept(
+        &self,
+        sink: EventSink,
+        priority: i32,
+        work: impl FnOnce(&Arc<Model>, &Limits) -> Result<Work, SubmitError>,
+    ) -> Result<Ticket, SubmitError> {
         let arrival = Instant::now();
         let shared = &*self.shared;
         match shared.state() {
@@ -157,7 +168,8 @@ impl Handle {
             State::Stopping => return Err(SubmitError::Stopping),
             State::Broken(why) => return Err(SubmitError::Stopped(why)),
         }
-        let (submission, ticket) = submission(request, sink, arrival, (&shared.model, &shared.limits))?;
+        let work = work(&shared.model, &shared.limits)?;
+        let (submission, ticket) = submission(sink, priority, arrival, work);
         let claim = |queued: usize| (queued < shared.limits.queue).then_some(queued + 1);
         // Where a request is refused its ticket goes first: the error is told by the result, not by an event.
         if let Err(waiting) = shared.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim) {
@@ -231,24 +243,29 @@ impl Shared {
     }
 }
 
-/// A request, checked and ready for the engine's thread.
+/// Work on its way to the engine's thread, and its ticket.
+pub(super) fn submission(
+    sink: EventSink,
+    priority: i32,
+    arrival: Instant,
+    work: Work,
+) -> (Submission, Ticket) {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let voice = Voice::new(sink, cancelled.clone());
+    (Submission { voice, priority, arrival, work }, Ticket { cancelled })
+}
+
+/// A request for text, checked and ready for the engine's thread.
 ///
 /// # Errors
 /// Why it can't be done.
-pub(super) fn submission(
-    request: Request,
-    sink: EventSink,
-    arrival: Instant,
-    (model, limits): (&Arc<Model>, &Limits),
-) -> Result<(Submission, Ticket), SubmitError> {
+pub(super) fn writing(request: Request, model: &Arc<Model>, limits: &Limits) -> Result<Work, SubmitError> {
+    model.facts.check_generates()?;
     check(&request, model, limits)?;
     let emitters = emitters(&request, model, limits)?;
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let Request { prompt, logprobs, prompt_logprobs, priority, .. } = request;
+    let Request { prompt, logprobs, prompt_logprobs, .. } = request;
     let prompt_logprobs = prompt_logprobs.then_some(logprobs.unwrap_or(0));
-    let voice = Voice::new(sink, cancelled.clone());
-    let submission = Submission { voice, priority, arrival, prompt, emitters, prompt_logprobs };
-    Ok((submission, Ticket { cancelled }))
+    Ok(Work::Write { prompt, emitters, prompt_logprobs })
 }
 
 /// Checks what doesn't take a sampler to check.

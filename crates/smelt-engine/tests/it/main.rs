@@ -9,6 +9,7 @@ mod families;
 mod grammar;
 mod interrupt;
 mod nan;
+mod pool;
 mod real;
 mod sampler;
 mod scheduler;

@@ -8,7 +8,7 @@ fn spec(keys: &Keys<'_>, context: usize) -> Result<ModelSpec, Error> {
     let scale = keys.float("attention.scale")?.filter(|s| *s != 0.0);
     let residual_scale = keys.float("residual_scale")?.filter(|s| *s != 0.0).unwrap_or(1.0);
     let mut spec = base(keys, RopeStyle::Interleaved, context)?;
-    spec.embedding_scale = keys.float("embedding_scale")?.filter(|s| *s != 0.0).unwrap_or(1.0);
+    spec.embedding.scale = keys.float("embedding_scale")?.filter(|s| *s != 0.0).unwrap_or(1.0);
     spec.logit_scale = 1.0 / rope::positive(keys, "logit_scale", 1.0)?;
     Ok(spec.each_layer(|_, layer| {
         layer.residual_scale = residual_scale;

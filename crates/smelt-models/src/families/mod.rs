@@ -1,5 +1,6 @@
 //! The families, one file each. See `docs/adding-an-architecture.md`.
 
+mod bert;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -15,10 +16,10 @@ mod smollm3;
 mod toy;
 
 use crate::{
-    AttentionSpec, Error, FeedForward, Fusion, Keys, LayerSpec, ModelSpec, MoeSpec, NormPlacement, QkNorm,
-    RopeSpec, rope,
+    AttentionSpec, EmbeddingSpec, Error, FeedForward, Fusion, Head, Keys, LayerSpec, ModelSpec, MoeSpec,
+    Norm, NormPlacement, Pooling, QkNorm, RopeSpec, rope,
 };
-use smelt_backend::{Activation, Gating, RopeStyle};
+use smelt_backend::{Activation, Gating, Mask, RopeStyle};
 
 /// One family.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub struct Architecture {
 
 /// Every family that Smelt runs.
 pub static ARCHITECTURES: &[&Architecture] = &[
+    &bert::BERT,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
@@ -51,6 +53,15 @@ pub static ARCHITECTURES: &[&Architecture] = &[
 /// What nearly every decoder is: pre-norms, grouped-query attention with rotation, a gated SiLU feed-forward, and no
 /// scales or caps. A family starts from here and states its differences.
 fn base(keys: &Keys<'_>, style: RopeStyle, context: usize) -> Result<ModelSpec, Error> {
+    transformer(keys, Norm::Rms, |head_dim| rope::from_keys(keys, style, head_dim, context).map(Some))
+}
+
+/// [`base`] with any norm, and with a rotation for heads of so many values or none.
+fn transformer(
+    keys: &Keys<'_>,
+    norm: Norm,
+    rope: impl FnOnce(usize) -> Result<Option<RopeSpec>, Error>,
+) -> Result<ModelSpec, Error> {
     let hidden_dim = keys.require_count("embedding_length")?;
     let n_layers = keys.n_layers()?;
     let heads = keys.count_per_layer("attention.head_count", n_layers)?;
@@ -62,7 +73,8 @@ fn base(keys: &Keys<'_>, style: RopeStyle, context: usize) -> Result<ModelSpec, 
     let head_dim = keys.count("attention.key_length")?.unwrap_or(hidden_dim / heads[0]);
     let v_head_dim = keys.count("attention.value_length")?.unwrap_or(head_dim);
     check_heads(keys, &heads, &kv_heads, head_dim, v_head_dim)?;
-    let rope = rope::from_keys(keys, style, head_dim, context)?;
+    let rope = rope(head_dim)?;
+    let mask = if keys.flag("attention.causal")? == Some(false) { Mask::Full } else { Mask::Causal };
     let layer = |index: usize| LayerSpec {
         norms: NormPlacement::Pre,
         attention: AttentionSpec {
@@ -72,9 +84,10 @@ fn base(keys: &Keys<'_>, style: RopeStyle, context: usize) -> Result<ModelSpec, 
             v_head_dim,
             qkv: Fusion::Separate,
             qk_norm: QkNorm::None,
-            rope: Some(rope.clone()),
+            rope: rope.clone(),
             scale: 1.0 / (head_dim as f32).sqrt(),
             softcap: None,
+            mask,
             window: None,
         },
         feed_forward: FeedForward::Gated {
@@ -88,12 +101,37 @@ fn base(keys: &Keys<'_>, style: RopeStyle, context: usize) -> Result<ModelSpec, 
         hidden_dim,
         vocab_size: vocab_size(keys)?,
         context_length: keys.require_count("context_length")?,
-        embedding_scale: 1.0,
+        embedding: EmbeddingSpec { scale: 1.0, positions: None, segments: None, norm: false },
         layers: (0..n_layers).map(layer).collect(),
-        norm_eps: keys.require_float("attention.layer_norm_rms_epsilon")?,
+        norm,
+        norm_eps: keys.require_float(match norm {
+            Norm::Rms => "attention.layer_norm_rms_epsilon",
+            Norm::Layer => "attention.layer_norm_epsilon",
+        })?,
+        output_norm: true,
+        head: head(keys)?.unwrap_or(Head::Vocabulary),
+        pooling: pooling(keys, mask)?,
         logit_scale: 1.0,
         final_softcap: None,
     })
+}
+
+/// The labels that the file has scores for.
+fn head(keys: &Keys<'_>) -> Result<Option<Head>, Error> {
+    let Some(scores) = keys.checkpoint().tensor("cls.output.weight") else { return Ok(None) };
+    Ok(Some(Head::Labels(scores.info.shape.get(1).copied().unwrap_or(1))))
+}
+
+/// The pooling that `pooling_type` names (llama.cpp's numbers), or else what is usual: the last token of a causal model
+/// has seen all others, where all see all their mean is taken. A scored text's embedding is the state that is scored.
+fn pooling(keys: &Keys<'_>, mask: Mask) -> Result<Pooling, Error> {
+    const RANK: usize = 4;
+    match (keys.count("pooling_type")?, mask) {
+        (Some(1), _) | (None | Some(0), Mask::Full) => Ok(Pooling::Mean),
+        (Some(2), _) | (Some(RANK), Mask::Full) => Ok(Pooling::First),
+        (Some(3 | RANK), _) | (None | Some(0), Mask::Causal) => Ok(Pooling::Last),
+        (Some(other), _) => Err(keys.error("pooling_type", format!("is {other}, which is unknown"))),
+    }
 }
 
 /// The vocabulary is what the embedding says; a `vocab_size` key may count padding differently.
@@ -174,7 +212,7 @@ impl ModelSpec {
 /// `+ 1` already added.)
 fn gemma_base(keys: &Keys<'_>, context: usize) -> Result<ModelSpec, Error> {
     let mut spec = base(keys, RopeStyle::Halves, context)?;
-    spec.embedding_scale = (spec.hidden_dim as f32).sqrt();
+    spec.embedding.scale = (spec.hidden_dim as f32).sqrt();
     Ok(spec.each_layer(|_, layer| {
         if let FeedForward::Gated { activation, .. } = &mut layer.feed_forward {
             *activation = Activation::GeluTanh;

@@ -66,7 +66,7 @@ fn a_toy_loads() {
 fn lies_are_refused_by_name() {
     type Edit = fn(&mut Vec<(String, Value)>, &mut Vec<(String, Vec<usize>)>);
     let cases: &[(&str, Edit)] = &[
-        ("\"gpt-9\" is not supported; supported are: gemma", |k, _| {
+        ("\"gpt-9\" is not supported; supported are: bert", |k, _| {
             set(k, "general.architecture", Value::from("gpt-9"));
         }),
         ("toy.block_count: is 4294967295, but the file has 20 tensors", |k, _| {

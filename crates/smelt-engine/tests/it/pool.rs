@@ -1,0 +1,198 @@
+//! Embeddings and scores: against references, and the same alone and under load.
+
+use crate::common::{changed, exact, ids, load};
+use smelt_engine::sampler::SamplerSettings;
+use smelt_engine::scheduler::{
+    Event, Handle, KvBudget, PoolRequest, Request, Scheduler, SchedulerSettings, SubmitError, Task, Text,
+};
+use smelt_engine::tokenizer::Special;
+use smelt_engine::{Engine, Error, Head, KvFormat, Pooling, Settings};
+use smelt_testdata::{Npz, data, fetched, json};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const MINILM: &str = "models/all-MiniLM-L6-v2.F32.gguf";
+
+fn one_thread() -> Settings {
+    Settings { threads: Some(1), ..exact() }
+}
+
+fn start(engine: Engine) -> Scheduler {
+    Scheduler::start(engine, &SchedulerSettings::default()).unwrap()
+}
+
+/// What comes of a request's texts.
+fn pool(handle: &Handle, texts: Vec<Text>, task: Task) -> Result<Vec<Vec<f32>>, String> {
+    let n = texts.len();
+    let (events, received) = mpsc::channel();
+    let sink = move |event| match events.send(event) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    let request = PoolRequest { texts, task, priority: 0 };
+    let _ticket = handle.pool(request, Box::new(sink)).map_err(|error| error.to_string())?;
+    let mut all = vec![Vec::new(); n];
+    loop {
+        match received.recv_timeout(PATIENCE).expect("an event that ends the request") {
+            Event::Pooled { index, values } => all[index] = values,
+            Event::Done => return Ok(all),
+            Event::Failed(failure) => return Err(failure.to_string()),
+            _ => {}
+        }
+    }
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[test]
+fn minilm_gives_the_references_embeddings() {
+    let references = json("refs/minilm.json");
+    let embeddings: Vec<Vec<f32>> = serde_json::from_value(references["embeddings"].clone()).unwrap();
+    // As exact as can be, and as it is by default.
+    for (settings, most) in [(one_thread(), 2e-6), (Settings::default(), 2e-4)] {
+        let engine = load(&fetched(MINILM), &settings);
+        let facts = engine.facts();
+        assert_eq!((facts.pooling, facts.head, facts.causal), (Pooling::Mean, Head::None, false));
+        let texts: Vec<Vec<u32>> = references["sentences"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|text| engine.tokenizer().encode(text.as_str().unwrap(), Special::Text, true))
+            .collect();
+        let right: Vec<Vec<u32>> = serde_json::from_value(references["ids"].clone()).unwrap();
+        assert_eq!(texts, right);
+        let scheduler = start(engine);
+        let texts = texts.into_iter().map(Text::from).collect();
+        let found = pool(&scheduler.handle(), texts, Task::Embedding).unwrap();
+        for (found, right) in found.iter().zip(&embeddings) {
+            let off = found.iter().zip(right).fold(0f32, |most, (f, r)| most.max((f - r).abs()));
+            assert!(off < most && cosine(found, right) > 1.0 - 1e-5, "off by {off}");
+            assert!((cosine(found, found) - 1.0).abs() < 1e-6);
+        }
+        assert!(cosine(&found[0], &found[1]) > cosine(&found[0], &found[2]) + 0.3);
+    }
+}
+
+#[test]
+fn labels_are_scored_as_the_reference_does() {
+    let reference = Npz::open("bert/ref.npz");
+    let scheduler = start(load(&data("bert/bert-f16.gguf"), &one_thread()));
+    let text = |name: &str| ids(&reference.i32(name).values);
+    let pair = Text { tokens: text("input_ids"), segments: text("segments") };
+    let single = Text::from(text("second_input_ids"));
+    let texts = vec![pair, single.clone()];
+    let found = pool(&scheduler.handle(), texts, Task::Labels).unwrap();
+    for (found, name) in found.iter().zip(["scores", "second_scores"]) {
+        let right = reference.f32(name).values;
+        assert!((found[0] - right[0]).abs() < 1e-4, "{name}: {found:?}, where {right:?} is right");
+    }
+    let embedding = pool(&scheduler.handle(), vec![single], Task::Embedding).unwrap();
+    let right = reference.f32("second_states");
+    let norm = cosine(right.row(0), right.row(0)).sqrt();
+    let off = embedding[0].iter().zip(right.row(0)).fold(0f32, |m, (f, r)| m.max((f - r / norm).abs()));
+    assert!(off < 1e-5, "off by {off}");
+}
+
+/// Models, what is wanted of them, and how much cache there is.
+fn cases() -> Vec<(PathBuf, Task, usize)> {
+    let mean = changed(|writer| writer.set("llama.pooling_type", 1u32).unwrap());
+    let mean = mean.into_temp_path().keep().unwrap();
+    let logits = || Task::Logits([5, 300].into());
+    vec![
+        (data("bert/bert-f16.gguf"), Task::Embedding, 64),
+        (data("bert/bert-f16.gguf"), Task::Labels, 5),
+        (data("tiny/llama/llama-f16.gguf"), Task::Embedding, 64),
+        (data("tiny/gemma3/gemma3-f16.gguf"), logits(), 9),
+        (mean.clone(), Task::Embedding, 64),
+        (mean, Task::Embedding, 9),
+    ]
+}
+
+#[test]
+fn texts_are_the_same_alone_and_under_load() {
+    for (file, task, pages) in cases() {
+        let engine = load(&file, &Settings { kv_formats: KvFormat::F16.into(), ..one_thread() });
+        let (vocab_size, context) = (engine.facts().vocab_size as u32, engine.facts().context);
+        let generates = engine.facts().generates();
+        let text = |i: u32| -> Text {
+            let token = |at: u32| (5 + at * 7 + if at > 20 { i * 13 } else { 0 }) % vocab_size;
+            let length = (1 + i as usize * 37 % 140).min(context);
+            Text::from((0..length as u32).map(token).collect::<Vec<u32>>())
+        };
+        let texts: Vec<Text> = (0..24).map(text).collect();
+        let alone = start(engine);
+        let right: Vec<Vec<f32>> = texts
+            .iter()
+            .map(|text| pool(&alone.handle(), vec![text.clone()], task.clone()).unwrap().remove(0))
+            .collect();
+        drop(alone);
+        let settings = Settings { kv_formats: KvFormat::F16.into(), batch: 48, ..one_thread() };
+        let settings = (load(&file, &settings), KvBudget::Pages(pages));
+        let limits = SchedulerSettings { kv: settings.1, max_sequences: 7, ..SchedulerSettings::default() };
+        let crowd = Scheduler::start(settings.0, &limits).unwrap();
+        let handle = crowd.handle();
+        std::thread::scope(|scope| {
+            for part in texts.chunks(8).zip(right.chunks(8)) {
+                let (handle, task) = (&handle, &task);
+                scope.spawn(move || {
+                    let found = pool(handle, part.0.to_vec(), task.clone()).unwrap();
+                    assert_eq!(found, part.1, "{}, {task:?}", handle.model().file().display());
+                });
+            }
+            // Where the model writes, somebody has it write meanwhile.
+            if generates {
+                let mut request = Request::new((3..90).collect(), SamplerSettings::greedy());
+                (request.max_tokens, request.ignore_eos) = (Some(40), true);
+                let (events, received) = mpsc::channel();
+                let sink = move |event| {
+                    events.send(event).unwrap();
+                    ControlFlow::Continue(())
+                };
+                let _ticket = handle.submit(request, Box::new(sink)).unwrap();
+                while !matches!(received.recv_timeout(PATIENCE).unwrap(), Event::Done) {}
+            }
+        });
+    }
+}
+
+#[test]
+fn a_text_longer_than_a_step_is_computed_whole() {
+    let settings = Settings { batch: 16, ..one_thread() };
+    let long = Text::from((0..60).map(|i| 5 + i % 40).collect::<Vec<u32>>());
+    let embed = |settings: &Settings| {
+        let scheduler = start(load(&data("bert/bert-f16.gguf"), settings));
+        pool(&scheduler.handle(), vec![long.clone()], Task::Embedding).unwrap()
+    };
+    assert_eq!(embed(&settings), embed(&one_thread()));
+}
+
+#[test]
+fn what_a_model_is_not_made_for_is_refused() {
+    let bert = start(load(&data("bert/bert-f16.gguf"), &one_thread()));
+    let request = Request::new(vec![5; 10], SamplerSettings::greedy());
+    let refused = bert.handle().submit(request, Box::new(|_| ControlFlow::Continue(())));
+    assert!(matches!(refused, Err(SubmitError::Invalid(Error::Unable { .. }))), "{refused:?}");
+    let llama = start(load(&data("tiny/llama/llama-f16.gguf"), &one_thread()));
+    let refuse = |scheduler: &Scheduler, text: Text, task: Task, why: &str| {
+        let error = pool(&scheduler.handle(), vec![text], task).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    };
+    let text = || Text::from(vec![5; 10]);
+    refuse(&llama, text(), Task::Labels, "it has no labels");
+    refuse(&bert, text(), Task::Logits([1].into()), "it writes no text");
+    refuse(&llama, text(), Task::Logits([9999].into()), "token 9999 is outside");
+    refuse(&bert, vec![5; 65].into(), Task::Embedding, "has 65 tokens, but the context holds 64");
+    refuse(&bert, vec![].into(), Task::Embedding, "empty");
+    refuse(&bert, vec![9999].into(), Task::Embedding, "token 9999 is outside");
+    refuse(&bert, Text { segments: vec![0; 3], ..text() }, Task::Labels, "segments is 3");
+    refuse(&bert, Text { segments: vec![2; 10], ..text() }, Task::Labels, "segment is 2");
+    refuse(&llama, Text { segments: vec![1; 10], ..text() }, Task::Embedding, "segment is 1");
+    let longer = Settings { context: Some(65), ..one_thread() };
+    let error = Engine::load(&data("bert/bert-f16.gguf"), &longer).unwrap_err().to_string();
+    assert!(error.contains("learned 64 positions"), "{error}");
+}
