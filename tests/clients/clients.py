@@ -43,6 +43,10 @@ class Verdict(Closed):
 
 
 gpt = openai.OpenAI(base_url=f"{BASE}/v1", api_key="none", max_retries=0)
+# Checks what comes against the client's types, which otherwise takes anything.
+strict_gpt = openai.OpenAI(
+    base_url=f"{BASE}/v1", api_key="none", max_retries=0, _strict_response_validation=True
+)
 claude = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0)
 llama = ollama.Client(host=BASE)
 
@@ -144,6 +148,79 @@ def openai_structure():
     refused = dict(FIXED, response_format={"type": "json_schema", "json_schema": schema})
     error = raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**refused), "uniqueItems")
     assert error.param == "response_format.json_schema.schema"
+
+
+RESPONSE = {"model": MODEL, "input": ASK, "temperature": 0, "max_output_tokens": 16}
+
+
+def openai_responses():
+    chat = gpt.chat.completions.create(**FIXED)
+    whole = strict_gpt.responses.create(**RESPONSE, include=["message.output_text.logprobs"], top_logprobs=2)
+    assert whole.output_text == chat.choices[0].message.content and whole.status == "incomplete"
+    assert whole.incomplete_details.reason == "max_output_tokens"
+    assert whole.usage.input_tokens == chat.usage.prompt_tokens and whole.usage.output_tokens == 16
+    logprobs = whole.output[0].content[0].logprobs
+    assert len(logprobs) == 16 and all(len(token.top_logprobs) == 2 for token in logprobs)
+    events = list(strict_gpt.responses.create(**RESPONSE, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[-1].type == "response.incomplete" and events[-1].response.output_text == whole.output_text
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == whole.output_text
+    # The helper waits for an answer that completes.
+    with strict_gpt.responses.stream(**RESPONSE, extra_body={"stop": text[len(text) // 2 :][:3]}) as stream:
+        final = [event for event in stream][-1].response
+        assert stream.get_final_response().output_text == final.output_text
+    assert final.status == "completed" and text.startswith(final.output_text)
+
+
+def openai_responses_kept():
+    first = strict_gpt.responses.create(**RESPONSE, instructions="Be terse.", metadata={"a": "b"})
+    assert strict_gpt.responses.retrieve(first.id) == first and first.metadata == {"a": "b"}
+    second = strict_gpt.responses.create(**dict(RESPONSE, input="Go on."), previous_response_id=first.id)
+    turn = {"role": "assistant", "content": first.output_text}
+    whole = dict(RESPONSE, input=[*ASK, turn, {"role": "user", "content": "Go on."}])
+    again = strict_gpt.responses.create(**whole, store=False)
+    assert again.output_text == second.output_text and again.usage.input_tokens == second.usage.input_tokens
+    items = list(strict_gpt.responses.input_items.list(second.id, limit=2, order="asc"))
+    assert [item.role for item in items] == ["user", "assistant", "user"]
+    strict_gpt.responses.delete(first.id)
+    for missing in (first.id, again.id):
+        error = raises(openai.NotFoundError, lambda: gpt.responses.retrieve(missing), "kept in memory")
+        assert error.code == "not_found"
+    raises(openai.NotFoundError, lambda: gpt.responses.create(**RESPONSE, previous_response_id=first.id), first.id)
+    error = raises(openai.BadRequestError, lambda: gpt.responses.create(**RESPONSE, background=True))
+    assert error.code == "unsupported_parameter" and error.param == "background"
+    long = dict(RESPONSE, input="word " * 100_000)
+    assert raises(openai.BadRequestError, lambda: gpt.responses.create(**long)).code == "context_length_exceeded"
+
+
+def openai_responses_structure():
+    fixed = dict(RESPONSE, max_output_tokens=200, text_format=Country)
+    country = strict_gpt.responses.parse(**fixed).output_parsed
+    assert isinstance(country, Country) and 1 <= len(country.cities) <= 2, country
+    with strict_gpt.responses.stream(**fixed) as stream:
+        stream.until_done()
+        assert stream.get_final_response().output_parsed == country
+
+
+def openai_responses_tools():
+    tools = [{"type": "function", **tool["function"]} for tool in (WEATHER, TIME)]
+    named = {"type": "function", "name": "get_weather"}
+    fixed = dict(RESPONSE, max_output_tokens=96, tools=tools, tool_choice=named)
+    whole = strict_gpt.responses.create(**fixed)
+    (call,) = whole.output
+    check_arguments(json.loads(call.arguments))
+    assert call.type == "function_call" and call.name == "get_weather" and whole.status == "completed"
+    with strict_gpt.responses.stream(**fixed) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.function_call_arguments.delta"]
+        assert "".join(deltas) == stream.get_final_response().output[0].arguments == call.arguments
+    # The loop of agents: what came back goes in again, with the result.
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    history = dict(RESPONSE, tools=tools, tool_choice="none", input=[*ASK, *whole.output, result])
+    answer = strict_gpt.responses.create(**history)
+    assert answer.output_text and all(item.type == "message" for item in answer.output)
+    behind = dict(history, input=[result], previous_response_id=whole.id)
+    assert strict_gpt.responses.create(**behind).output_text == answer.output_text
 
 
 def openai_completions():
@@ -330,6 +407,10 @@ CASES = [
     openai_structure,
     openai_tools,
     openai_reasoning,
+    openai_responses,
+    openai_responses_kept,
+    openai_responses_structure,
+    openai_responses_tools,
     openai_completions,
     openai_cancel,
     anthropic_messages,

@@ -34,7 +34,7 @@ enum Chore {
     Tidy,
     /// Get the real models, vocabularies and templates that tests read, into target/fetched.
     Fetch,
-    /// Ask `smelt serve` by the published Python clients of OpenAI, Anthropic and Ollama.
+    /// Ask `smelt serve` by the published clients of OpenAI (Python and JavaScript), Anthropic and Ollama.
     Clients,
     /// Run Smelt beside llama.cpp and ik_llama.cpp on this machine: speed, perplexity, start-up, memory.
     BenchPeers(peers::Arguments),

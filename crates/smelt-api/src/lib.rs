@@ -14,6 +14,7 @@ pub mod ollama;
 pub mod openai;
 pub mod params;
 pub mod reasoning;
+pub mod responses;
 pub mod sampling;
 pub mod structure;
 pub mod tokens;

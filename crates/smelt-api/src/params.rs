@@ -85,6 +85,22 @@ impl Fields {
         }
     }
 
+    /// Reads a query, whose values are texts: a number or `true` among them is what the table says it is.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn query(pairs: &[(String, String)], tables: &[Params]) -> Result<Self, ApiError> {
+        let typed = |(name, text): &(String, String)| {
+            let kind = tables.iter().copied().flatten().find(|p| p.name == name).map(|p| (p.kind, p.support));
+            let value = match kind {
+                Some((Kind::Text | Kind::Texts(_), Support::Yes | Support::Required)) | None => None,
+                Some(_) => serde_json::from_str(text).ok(),
+            };
+            (name.clone(), value.unwrap_or_else(|| text.as_str().into()))
+        };
+        Self::check(pairs.iter().map(typed).collect(), tables, String::new())
+    }
+
     /// Checks an object within a request; `path` is where it stands.
     ///
     /// # Errors
@@ -126,6 +142,12 @@ impl Fields {
     #[must_use]
     pub fn unknown(&self) -> &[String] {
         &self.unknown
+    }
+
+    /// A field as it was sent.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name)
     }
 
     /// Takes a field out.

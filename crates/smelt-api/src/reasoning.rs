@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::params::{Fields, Kind, Param, Support, param, shown};
 
-use Kind::{Integer, Text};
-use Support::Yes;
+use Kind::{Any, Integer, Text};
+use Support::{Harmless, Only, Yes};
 
 const U31: i64 = i32::MAX as i64;
 
@@ -72,12 +72,24 @@ pub struct Reasoning {
     pub param: &'static str,
 }
 
-/// Names of the budget: Smelt's and those of other engines.
-const BUDGETS: [&str; 3] = ["thinking_budget", "thinking_budget_tokens", "thinking_token_budget"];
+/// The `reasoning` of responses.
+static RESPONSES: &[Param] = &[
+    param("effort", Text, Yes, "how much to think: none, minimal, low, medium, high, xhigh"),
+    param("summary", Any, Harmless, "the reasoning itself is told"),
+    param("generate_summary", Any, Harmless, "the reasoning itself is told"),
+    param("context", Any, Harmless, "the template takes earlier reasoning, or leaves it"),
+    param("mode", Any, Only(&["\"standard\""]), "use effort"),
+];
 
-/// The parameters of chat completions about reasoning.
-pub(crate) static CHAT: &[Param] = &[
-    param("reasoning_effort", Text, Yes, "how much to think: none, minimal, low, medium, high, xhigh"),
+/// Names of the budget: Smelt's and those of other engines.
+const BUDGET_NAMES: [&str; 3] = ["thinking_budget", "thinking_budget_tokens", "thinking_token_budget"];
+
+/// The parameters of chat completions about reasoning, beside [`BUDGETS`].
+pub(crate) static CHAT: &[Param] =
+    &[param("reasoning_effort", Text, Yes, "how much to think: none, minimal, low, medium, high, xhigh")];
+
+/// The parameters that engines of one's own have.
+pub(crate) static BUDGETS: &[Param] = &[
     param("thinking_budget", Integer(-1, U31), Yes, "tokens of reasoning, at most; -1 for any number"),
     param("thinking_budget_tokens", Integer(-1, U31), Yes, "the same, in llama.cpp's word"),
     param("thinking_token_budget", Integer(-1, U31), Yes, "the same, in vLLM's word"),
@@ -85,25 +97,57 @@ pub(crate) static CHAT: &[Param] = &[
 ];
 
 impl Reasoning {
-    /// Reads what [`CHAT`] has of it.
+    /// Reads what [`CHAT`] and [`BUDGETS`] have of it.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let effort = fields.text("reasoning_effort");
-        let effort = effort.map(|word| Effort::read(&word, "reasoning_effort")).transpose()?;
+        Self::with_budget(effort, "reasoning_effort", fields)
+    }
+
+    /// Reads the `reasoning` of responses, and what [`BUDGETS`] have.
+    pub(crate) fn read_responses(fields: &mut Fields) -> Result<Self, ApiError> {
+        let effort = match fields.object("reasoning") {
+            Some(reasoning) => Fields::nested(reasoning, &[RESPONSES], "reasoning")?.text("effort"),
+            None => None,
+        };
+        Self::with_budget(effort, "reasoning.effort", fields)
+    }
+
+    fn with_budget(
+        effort: Option<String>,
+        param: &'static str,
+        fields: &mut Fields,
+    ) -> Result<Self, ApiError> {
+        let effort = effort.map(|word| Effort::read(&word, param)).transpose()?;
         let in_content = match fields.text("reasoning_format").as_deref() {
             None | Some("auto" | "deepseek") => false,
             Some("none") => true,
             Some(_) => return Err(ApiError::value("reasoning_format", "must be auto, deepseek or none")),
         };
-        let budget = BUDGETS.iter().find_map(|name| Some((*name, fields.count(name)?)));
-        let param = if effort.is_some() { "reasoning_effort" } else { budget.map_or("", |(name, _)| name) };
-        Ok(Self { effort, budget: budget.map(|(_, tokens)| tokens), in_content, param })
+        let given: Vec<&'static str> =
+            BUDGET_NAMES.into_iter().filter(|name| fields.get(name).is_some()).collect();
+        if let [first, second, ..] = given.as_slice() {
+            return Err(ApiError::value(*second, format!("can't be had together with `{first}`")));
+        }
+        let budget = given.first().copied();
+        let param = if effort.is_some() { param } else { budget.unwrap_or("") };
+        Ok(Self { effort, budget: budget.and_then(|name| fields.count(name)), in_content, param })
     }
 
-    /// Reads Anthropic's `thinking`.
+    /// Reads Anthropic's `thinking`, and `effort` of its `output_config`.
     pub(crate) fn read_anthropic(fields: &mut Fields) -> Result<Self, ApiError> {
-        let Some(thinking) = fields.take("thinking") else { return Ok(Self::default()) };
+        const EFFORT: &str = "output_config.effort";
+        let word = fields.get("output_config").and_then(|config| config["effort"].as_str());
+        let effort = word.map(|word| Effort::read(word, EFFORT)).transpose()?;
+        // High is what a request means that says nothing.
+        let unusual = effort.filter(|effort| *effort != Effort::High);
+        let Some(thinking) = fields.take("thinking") else {
+            return Ok(Self { effort: unusual, param: EFFORT, ..Self::default() });
+        };
         let effort = match thinking["type"].as_str() {
-            Some("enabled" | "adaptive") => Some(Effort::Max),
+            Some("enabled" | "adaptive") => effort.or(Some(Effort::Max)),
+            Some("disabled") if unusual.is_some() => {
+                return Err(ApiError::value(EFFORT, "is about thinking, which is disabled"));
+            }
             Some("disabled") => Some(Effort::None),
             _ => return Err(ApiError::value("thinking.type", "must be enabled, adaptive or disabled")),
         };

@@ -71,6 +71,19 @@ static RESPONSE_FORMAT: &[Param] = &[
     param("schema", Any, Yes, "the schema, as llama.cpp has it"),
 ];
 
+static TEXT: &[Param] = &[
+    param("format", Object, Yes, "`text`, `json_object`, or `json_schema` with a schema"),
+    param("verbosity", Any, Only(&["\"medium\""]), "ask for it in the instructions"),
+];
+
+static TEXT_FORMAT: &[Param] = &[
+    param("type", Text, Required, "`text`, `json_object` or `json_schema`"),
+    param("name", Any, Harmless, "labels the schema"),
+    param("description", Any, Harmless, "labels the schema"),
+    param("strict", Bool, Harmless, "a schema is always enforced"),
+    param("schema", Any, Yes, "the schema"),
+];
+
 static JSON_SCHEMA: &[Param] = &[
     param("name", Any, Harmless, "labels the schema"),
     param("description", Any, Harmless, "labels the schema"),
@@ -98,7 +111,7 @@ static STRUCTURED_OUTPUTS: &[Param] = &[
 
 static OUTPUT_CONFIG: &[Param] = &[
     param("format", Object, Yes, "the form of the answer"),
-    param("effort", Any, Only(&["\"high\""]), "use thinking, with budget_tokens"),
+    param("effort", Text, Yes, "how much to think: low, medium, high, xhigh, max"),
 ];
 
 static OUTPUT_FORMAT: &[Param] = &[
@@ -135,7 +148,25 @@ impl Structure {
     /// # Errors
     /// If a value is malformed, or the answer must look like two things at once.
     pub fn read(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+        Self::read_beside(Vec::new(), fields)
+    }
+
+    /// The same, and the `text` of responses.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_responses(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
         let mut found = Vec::new();
+        if let Some(text) = fields.object("text") {
+            let mut text = Fields::nested(text, &[TEXT], "text")?;
+            if let Some(format) = text.object("format") {
+                found.extend(text_format(Fields::nested(format, &[TEXT_FORMAT], "text.format")?)?);
+            }
+        }
+        Self::read_beside(found, fields)
+    }
+
+    fn read_beside(mut found: Vec<Self>, fields: &mut Fields) -> Result<Option<Self>, ApiError> {
         if let Some(format) = fields.object("response_format") {
             found.extend(response_format(format)?);
         }
@@ -158,14 +189,19 @@ impl Structure {
     /// # Errors
     /// If they are malformed.
     pub fn read_anthropic(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
-        let (format, path) = match fields.object("output_config") {
-            Some(config) => {
-                let mut config = Fields::nested(config, &[OUTPUT_CONFIG], "output_config")?;
-                (config.object("format"), "output_config.format")
-            }
-            None => (fields.object("output_format"), "output_format"),
+        let newer = match fields.object("output_config") {
+            Some(config) => Fields::nested(config, &[OUTPUT_CONFIG], "output_config")?.object("format"),
+            None => None,
         };
-        let Some(format) = format else { return Ok(None) };
+        let (format, path) = match (newer, fields.object("output_format")) {
+            (None, None) => return Ok(None),
+            (Some(format), None) => (format, "output_config.format"),
+            (None, Some(format)) => (format, "output_format"),
+            (Some(_), Some(_)) => {
+                let problem = "can't be had together with `output_config.format`";
+                return Err(ApiError::value("output_format", problem));
+            }
+        };
         let mut format = Fields::nested(format, &[OUTPUT_FORMAT], path)?;
         let kind = format.text("type").unwrap_or_default();
         if kind != "json_schema" {
@@ -206,19 +242,45 @@ fn response_format(format: Map<String, Value>) -> Result<Option<Structure>, ApiE
     let mut format = Fields::nested(format, &[RESPONSE_FORMAT], "response_format")?;
     let kind = format.text("type").unwrap_or_default();
     let own = format.take("schema").map(|schema| ("response_format.schema", schema));
+    let path = "response_format.json_schema";
+    if kind != "json_schema" && format.get("json_schema").is_some() {
+        return Err(ApiError::value(path, "is only for the type json_schema"));
+    }
+    if own.is_some() && format.get("json_schema").is_some() {
+        return Err(ApiError::value(path, "can't be had together with `response_format.schema`"));
+    }
     let (param, form) = match (kind.as_str(), own) {
-        ("text", _) => return Ok(None),
+        ("text", None) => return Ok(None),
+        ("text", Some((param, _))) => return Err(ApiError::value(param, "is not for the type text")),
         ("json_object", None) => ("response_format", Form::JsonObject),
         ("json_object" | "json_schema", Some((param, schema))) => (param, Form::Schema(schema)),
         ("json_schema", None) => {
             let schema = format.object("json_schema");
-            let schema = schema.ok_or_else(|| ApiError::missing("response_format.json_schema"))?;
-            let mut schema = Fields::nested(schema, &[JSON_SCHEMA], "response_format.json_schema")?;
+            let schema = schema.ok_or_else(|| ApiError::missing(path))?;
+            let mut schema = Fields::nested(schema, &[JSON_SCHEMA], path)?;
             ("response_format.json_schema.schema", Form::Schema(schema.take("schema").unwrap_or_default()))
         }
         _ => {
             let problem = format!("must be text, json_object or json_schema, not {kind:?}");
             return Err(ApiError::value("response_format.type", problem));
+        }
+    };
+    Ok(Some(Structure { param: param.into(), form }))
+}
+
+fn text_format(mut format: Fields) -> Result<Option<Structure>, ApiError> {
+    let kind = format.text("type").unwrap_or_default();
+    let (param, form) = match (kind.as_str(), format.take("schema")) {
+        ("text", None) => return Ok(None),
+        ("json_object", None) => ("text.format", Form::JsonObject),
+        ("json_schema", Some(schema)) => ("text.format.schema", Form::Schema(schema)),
+        ("json_schema", None) => return Err(ApiError::missing("text.format.schema")),
+        ("text" | "json_object", Some(_)) => {
+            return Err(ApiError::value("text.format.schema", "is only for the type json_schema"));
+        }
+        _ => {
+            let problem = format!("must be text, json_object or json_schema, not {kind:?}");
+            return Err(ApiError::value("text.format.type", problem));
         }
     };
     Ok(Some(Structure { param: param.into(), form }))

@@ -78,6 +78,17 @@ static FUNCTION: &[Param] = &[
     param("parameters", Any, Yes, "the JSON schema of its arguments"),
     param("strict", Bool, Harmless, "calls that the schema demands to be checked are checked by the client"),
 ];
+static RESPONSES_TOOL: &[Param] = &[
+    param("type", Any, Only(&["\"function\""]), "tools are functions that the client runs"),
+    param("name", Text, Required, "the name"),
+    param("description", Text, Yes, "what it does"),
+    param("parameters", Any, Yes, "the JSON schema of its arguments"),
+    param("strict", Bool, Harmless, "calls are checked by the client"),
+    param("output_schema", Any, Harmless, "results are read as text"),
+    param("defer_loading", Any, Only(&["false"]), "all tools are told to the model"),
+    param("allowed_callers", Any, Only(&["[\"direct\"]"]), "tools are called by the model"),
+    param("async", Any, Only(&["false"]), "a call ends the answer"),
+];
 static ANTHROPIC_TOOL: &[Param] = &[
     param("type", Any, Only(&["\"custom\""]), "tools are functions that the client runs"),
     param("name", Text, Required, "the name"),
@@ -106,6 +117,26 @@ impl Tools {
             let mut function = Fields::nested(function, &[FUNCTION], &path)?;
             read_tool(&mut function, "parameters")
         })?;
+        Self::read_choice(list, fields, "/function/name")
+    }
+
+    /// Reads the same as responses have them, without a `function` around names.
+    ///
+    /// # Errors
+    /// What a client can do wrong.
+    pub(crate) fn read_responses(fields: &mut Fields) -> Result<Self, ApiError> {
+        let list = read_list(fields, |tool, path| {
+            let mut tool = Fields::nested(tool, &[RESPONSES_TOOL], path)?;
+            match tool.take("type") {
+                Some(_) => read_tool(&mut tool, "parameters"),
+                None => Err(ApiError::missing(tool.path("type"))),
+            }
+        })?;
+        Self::read_choice(list, fields, "/name")
+    }
+
+    /// Reads the choice, in which `pointer` leads to the function's name.
+    fn read_choice(list: Vec<Tool>, fields: &mut Fields, pointer: &str) -> Result<Self, ApiError> {
         let path = fields.path("tool_choice");
         let choice = match fields.take("tool_choice") {
             None => ToolChoice::Auto,
@@ -115,18 +146,20 @@ impl Tools {
                 "required" => ToolChoice::Required,
                 _ => return Err(ApiError::value(path, "must be auto, none, required or a function's name")),
             },
-            Some(choice) => match (choice["type"].as_str(), choice["function"]["name"].as_str()) {
-                (Some("function"), Some(name)) => ToolChoice::Named(name.to_owned()),
-                (Some("function") | None, _) => {
-                    return Err(ApiError::missing(format!("{path}.function.name")));
+            Some(choice) => {
+                match (choice["type"].as_str(), choice.pointer(pointer).and_then(Value::as_str)) {
+                    (Some("function"), Some(name)) => ToolChoice::Named(name.to_owned()),
+                    (Some("function") | None, _) => {
+                        return Err(ApiError::missing(format!("{path}{}", pointer.replace('/', "."))));
+                    }
+                    (Some(other), _) => {
+                        return Err(ApiError::unsupported(
+                            format!("{path}.type"),
+                            format!("it is {other:?}; name a function"),
+                        ));
+                    }
                 }
-                (Some(other), _) => {
-                    return Err(ApiError::unsupported(
-                        format!("{path}.type"),
-                        format!("it is {other:?}; name a function"),
-                    ));
-                }
-            },
+            }
         };
         let parallel = fields.bool("parallel_tool_calls").unwrap_or(true);
         Self { list, choice, parallel }.check(&path)
@@ -144,7 +177,14 @@ impl Tools {
         let Some(choice) = fields.take("tool_choice") else {
             return Self { list, ..Self::default() }.check(&path);
         };
-        let parallel = !choice["disable_parallel_tool_use"].as_bool().unwrap_or(false);
+        let parallel = match &choice["disable_parallel_tool_use"] {
+            Value::Null => true,
+            Value::Bool(disable) => !disable,
+            other => {
+                let problem = format!("must be true or false, not {}", shown(other));
+                return Err(ApiError::value(format!("{path}.disable_parallel_tool_use"), problem));
+            }
+        };
         let choice = match (choice["type"].as_str(), choice["name"].as_str()) {
             (Some("auto"), _) => ToolChoice::Auto,
             (Some("none"), _) => ToolChoice::None,

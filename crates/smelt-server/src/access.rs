@@ -25,13 +25,13 @@ impl std::fmt::Debug for ApiKey {
     }
 }
 
-/// Whether the request has one of the keys, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
+/// Which of the keys the request has, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 ///
 /// # Errors
 /// If there are keys and it has none of them.
-pub(crate) fn check_key(headers: &HeaderMap, keys: &[ApiKey]) -> Result<(), ApiError> {
+pub(crate) fn check_key(headers: &HeaderMap, keys: &[ApiKey]) -> Result<Option<usize>, ApiError> {
     if keys.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text("authorization").and_then(|value| {
@@ -45,10 +45,13 @@ pub(crate) fn check_key(headers: &HeaderMap, keys: &[ApiKey]) -> Result<(), ApiE
     };
     let ApiKey(given) = ApiKey::new(key);
     // Every key is compared, whether or not one before it was right.
-    let found = keys.iter().fold(subtle::Choice::from(0), |found, key| found | key.0.ct_eq(&given));
-    match bool::from(found) {
-        true => Ok(()),
-        false => Err(ApiError::new(Code::InvalidApiKey, "the API key is wrong")),
+    let found = keys.iter().enumerate().fold(None, |found, (i, key)| {
+        let is_it = bool::from(key.0.ct_eq(&given));
+        found.or(is_it.then_some(i))
+    });
+    match found {
+        Some(_) => Ok(found),
+        None => Err(ApiError::new(Code::InvalidApiKey, "the API key is wrong")),
     }
 }
 

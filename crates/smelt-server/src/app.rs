@@ -18,6 +18,7 @@ use smelt_api::{ApiError, Code, Dialect};
 use crate::access::{allowed_origin, check_key, check_origin};
 use crate::metrics::Metrics;
 use crate::models::Models;
+use crate::openai::responses;
 use crate::routes::{Access, ROUTES, Route, dialect_of, methods_of};
 use crate::settings::Settings;
 use crate::stream::to_json;
@@ -35,6 +36,8 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) models: Models,
     pub(crate) metrics: Metrics,
+    /// The responses that are kept.
+    pub(crate) responses: responses::Store,
     /// Whether the server takes no more requests.
     pub(crate) draining: AtomicBool,
     /// Whether it listens to this machine only.
@@ -63,6 +66,10 @@ pub(crate) struct Call {
     /// Of the route that it came by.
     pub(crate) dialect: Dialect,
     pub(crate) body: Bytes,
+    /// Names and values behind the path's `?`, decoded.
+    pub(crate) query: Vec<(String, String)>,
+    /// Which of the server's keys it has, if the server has keys.
+    pub(crate) key: Option<usize>,
     /// The variable part of the path, decoded.
     pub(crate) tail: Option<String>,
     pub(crate) arrival: Instant,
@@ -101,6 +108,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     for route in ROUTES {
         let filter = match route.method {
             Method::GET => MethodFilter::GET,
+            Method::DELETE => MethodFilter::DELETE,
             _ => MethodFilter::POST,
         };
         let app = app.clone();
@@ -125,14 +133,18 @@ async fn serve(app: Arc<App>, route: &'static Route, tail: Option<String>, reque
     let in_flight = app.metrics.in_flight.enter();
     let answer = async {
         check_origin(&parts.headers, &app.settings, app.loopback)?;
-        if route.access == Access::Keyed {
-            check_key(&parts.headers, &app.settings.api_keys)?;
-        }
-        let body = match route.params {
-            Some(_) => read_body(&app, &parts.headers, body).await?,
-            None => Bytes::new(),
+        let key = match route.access {
+            Access::Keyed => check_key(&parts.headers, &app.settings.api_keys)?,
+            Access::Open => None,
         };
-        let call = Call { app: app.clone(), id: id.clone(), dialect: route.dialect, body, tail, arrival };
+        let query = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
+        let query = query.into_owned().collect();
+        let body = match route.params {
+            Some(_) if route.method == Method::POST => read_body(&app, &parts.headers, body).await?,
+            _ => Bytes::new(),
+        };
+        let (app, id, dialect) = (app.clone(), id.clone(), route.dialect);
+        let call = Call { app, id, dialect, body, query, key, tail, arrival };
         (route.handler)(call).await
     };
     let mut response = answer.await.unwrap_or_else(|error| refuse(&error, route.dialect, &id));
@@ -171,7 +183,7 @@ async fn absent(app: Arc<App>, request: Request) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         let headers = response.headers_mut();
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, authorization"));
         headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
         response

@@ -23,7 +23,7 @@ pub(crate) enum News {
     /// More of an answer, and the tokens whose text is out. Either may be empty.
     Delta { index: usize, parts: Vec<Part>, tokens: Vec<TokenInfo> },
     /// An answer ended.
-    Finished { index: usize, finish: Finish, usage: Usage, has_calls: bool },
+    Finished { index: usize, finish: Finish, usage: Usage, has_calls: bool, reasoning_tokens: usize },
 }
 
 /// The answers to a request's prompts. Dropping it cancels what still runs.
@@ -33,6 +33,8 @@ pub(crate) struct Generation {
     events: UnboundedReceiver<(usize, Event)>,
     /// Of each prompt, those of its answers.
     readers: Vec<Vec<Reader>>,
+    /// Of each answer, tokens of thought.
+    reasoning: Vec<Vec<usize>>,
     /// What was read and not told yet.
     news: VecDeque<(usize, News)>,
     /// Dropped, they cancel.
@@ -58,6 +60,7 @@ impl Generation {
     ) -> Result<Self, ApiError> {
         let reader = Reader::new(reading.clone());
         let readers = requests.iter().map(|request| vec![reader.clone(); request.n]).collect();
+        let reasoning = requests.iter().map(|request| vec![0; request.n]).collect();
         // Events are few and small beside the tokens that they tell of, and `max_tokens` bounds their number.
         let (sender, events) = unbounded_channel();
         let open = requests.len();
@@ -72,7 +75,17 @@ impl Generation {
         let tickets = requests.into_iter().enumerate().map(submit).collect::<Result<_, _>>()?;
         let deadline = Instant::now() + queue_time;
         let news = VecDeque::new();
-        Ok(Self { events, readers, news, _tickets: tickets, open, waiting: open, deadline, queue_time })
+        Ok(Self {
+            events,
+            readers,
+            reasoning,
+            news,
+            _tickets: tickets,
+            open,
+            waiting: open,
+            deadline,
+            queue_time,
+        })
     }
 
     /// What happens next, with the prompt's number; `None` when all answers ended.
@@ -123,7 +136,13 @@ impl Generation {
             }
             Event::PromptLogprobs(tokens) => News::PromptLogprobs(tokens),
             Event::Delta { index, text, tokens } => {
-                News::Delta { index, parts: self.readers[prompt][index].push(&text), tokens }
+                let reader = &mut self.readers[prompt][index];
+                let was_thinking = reader.is_thinking();
+                let parts = reader.push(&text);
+                if was_thinking || reader.is_thinking() {
+                    self.reasoning[prompt][index] += tokens.len();
+                }
+                News::Delta { index, parts, tokens }
             }
             Event::Finished { index, finish, usage } => {
                 let reader = &mut self.readers[prompt][index];
@@ -132,7 +151,8 @@ impl Generation {
                 if !parts.is_empty() {
                     self.news.push_back((prompt, News::Delta { index, parts, tokens }));
                 }
-                News::Finished { index, finish, usage, has_calls }
+                let reasoning_tokens = self.reasoning[prompt][index];
+                News::Finished { index, finish, usage, has_calls, reasoning_tokens }
             }
             Event::Done => {
                 self.open -= 1;
@@ -201,6 +221,8 @@ pub(crate) struct Answer {
     pub(crate) tokens: Vec<TokenInfo>,
     pub(crate) finish: Finish,
     pub(crate) completion_tokens: usize,
+    /// Of those, tokens of thought.
+    pub(crate) reasoning_tokens: usize,
 }
 
 impl Answer {
@@ -212,6 +234,7 @@ impl Answer {
             tokens: Vec::new(),
             finish: Finish::Cancelled,
             completion_tokens: 0,
+            reasoning_tokens: 0,
         }
     }
 
@@ -247,8 +270,9 @@ impl Answered {
                 parts.into_iter().for_each(|part| answer.add(part));
                 answer.tokens.extend(tokens);
             }
-            News::Finished { index, finish, usage, .. } => {
+            News::Finished { index, finish, usage, reasoning_tokens, .. } => {
                 let answer = &mut self.answers[index];
+                answer.reasoning_tokens = reasoning_tokens;
                 answer.finish = finish;
                 answer.completion_tokens = usage.completion_tokens;
             }

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::app::{App, router};
 use crate::metrics::Metrics;
 use crate::models::{ModelSource, Models};
+use crate::openai::responses::Store;
 use crate::settings::{Error, Settings};
 use crate::tls::Tls;
 
@@ -60,6 +61,7 @@ impl Server {
         let app = App {
             models,
             metrics: Metrics::default(),
+            responses: Store::new(settings.limits.responses),
             draining: AtomicBool::new(false),
             loopback: address.ip().is_loopback(),
             started: Timestamp::now(),

@@ -18,8 +18,7 @@ fn document() -> Value {
     for route in ROUTES {
         let path = route.path.replace("{*", "{");
         let entry = paths.entry(path).or_insert_with(|| json!({}));
-        let method = if route.method == Method::GET { "get" } else { "post" };
-        entry[method] = operation(route);
+        entry[route.method.as_str().to_ascii_lowercase()] = operation(route);
     }
     json!({
         "openapi": "3.1.0",
@@ -35,18 +34,31 @@ fn operation(route: &Route) -> Value {
         "summary": route.about,
         "responses": {"200": {"description": "what was asked for"}, "4XX": error, "5XX": error},
     });
-    if let Some(tables) = route.params {
-        let schema = params::schema(tables);
-        operation["requestBody"] =
-            json!({"required": true, "content": {"application/json": {"schema": schema}}});
+    let mut parameters = Vec::new();
+    for name in route.path.split('/').filter_map(|piece| piece.strip_prefix('{')?.strip_suffix('}')) {
+        let name = name.trim_start_matches('*');
+        parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+    }
+    match route.params {
+        Some(tables) if route.method == Method::POST => {
+            let schema = params::schema(tables);
+            operation["requestBody"] =
+                json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        }
+        Some(tables) => parameters.extend(
+            tables
+                .iter()
+                .copied()
+                .flatten()
+                .map(|param| json!({"name": param.name, "in": "query", "schema": param.schema()})),
+        ),
+        None => {}
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
     }
     if route.access == Access::Keyed {
         operation["security"] = json!([{}, {"key": []}]);
-    }
-    if let Some((_, name)) = route.path.split_once("{*") {
-        let name = name.trim_end_matches('}');
-        let schema = json!({"type": "string"});
-        operation["parameters"] = json!([{"name": name, "in": "path", "required": true, "schema": schema}]);
     }
     operation
 }

@@ -5,7 +5,10 @@ use std::pin::Pin;
 use axum::http::Method;
 use axum::response::Response;
 use smelt_api::params::Params;
-use smelt_api::{ApiError, Dialect, anthropic as claude, ollama as llama, openai as gpt, tokens as ids};
+use smelt_api::{
+    ApiError, Dialect, anthropic as claude, ollama as llama, openai as gpt, responses as answers,
+    tokens as ids,
+};
 
 use crate::app::Call;
 use crate::{anthropic, info, metrics, ollama, openai, openapi, tokens};
@@ -25,14 +28,14 @@ type Answer = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) method: Method,
-    /// A `{*name}` at its end stands for the rest of a path.
+    /// A `{name}` in it stands for a piece of a path, a `{*name}` at its end for the rest of one.
     pub(crate) path: &'static str,
     /// In whose shape errors are.
     pub(crate) dialect: Dialect,
     pub(crate) access: Access,
     /// What it does.
     pub(crate) about: &'static str,
-    /// The parameters of its body, if it has one.
+    /// The parameters of its body; without a body, of its query.
     pub(crate) params: Option<&'static [Params]>,
     pub(crate) handler: fn(Call) -> Answer,
 }
@@ -50,6 +53,17 @@ const fn get(
     Route { method: Method::GET, path, dialect, access, about, params: None, handler }
 }
 
+/// A route of a response that is kept.
+const fn kept(
+    method: Method,
+    path: &'static str,
+    params: Option<&'static [Params]>,
+    about: &'static str,
+    handler: fn(Call) -> Answer,
+) -> Route {
+    Route { method, path, dialect: OpenAi, access: Keyed, about, params, handler }
+}
+
 const fn post(
     path: &'static str,
     dialect: Dialect,
@@ -59,6 +73,8 @@ const fn post(
 ) -> Route {
     Route { method: Method::POST, path, dialect, access: Keyed, about, params: Some(params), handler }
 }
+
+const RESPONSE: &str = "/v1/responses/{response}";
 
 /// Every route.
 pub(crate) static ROUTES: &[Route] = &[
@@ -76,6 +92,27 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/v1/completions", OpenAi, gpt::COMPLETION_PARAMS, "continue a text", |c| {
         Box::pin(openai::completions::create(c))
     }),
+    post("/v1/responses", OpenAi, answers::RESPONSES_PARAMS, "answer a conversation", |c| {
+        Box::pin(openai::responses::create(c))
+    }),
+    post(
+        "/v1/responses/input_tokens",
+        OpenAi,
+        answers::INPUT_TOKENS_PARAMS,
+        "count a conversation's tokens",
+        |c| Box::pin(openai::responses::count(c)),
+    ),
+    kept(Method::GET, RESPONSE, Some(answers::RETRIEVE_PARAMS), "a response that is kept", |c| {
+        Box::pin(openai::responses::retrieve(c))
+    }),
+    kept(Method::DELETE, RESPONSE, None, "forget a response", |c| Box::pin(openai::responses::delete(c))),
+    kept(
+        Method::GET,
+        "/v1/responses/{response}/input_items",
+        Some(answers::INPUT_ITEMS_PARAMS),
+        "what a response answered",
+        |c| Box::pin(openai::responses::input_items(c)),
+    ),
     post("/tokenize", OpenAi, ids::TOKENIZE_PARAMS, "text to token ids", |c| Box::pin(tokens::tokenize(c))),
     post("/detokenize", OpenAi, ids::DETOKENIZE_PARAMS, "token ids to text", |c| {
         Box::pin(tokens::detokenize(c))
@@ -113,8 +150,15 @@ pub(crate) fn dialect_of(path: &str) -> Dialect {
 pub(crate) fn methods_of(path: &str) -> Vec<&'static str> {
     let is_path = |route: &&Route| match route.path.split_once("{*") {
         Some((start, _)) => path.len() > start.len() && path.starts_with(start),
-        None => path == route.path,
+        None => {
+            let is_piece =
+                |(want, piece): (&str, &str)| want == piece || (want.starts_with('{') && !piece.is_empty());
+            let (wanted, pieces) = (route.path.split('/'), path.split('/'));
+            wanted.clone().count() == pieces.clone().count() && wanted.zip(pieces).all(is_piece)
+        }
     };
+    let is_exact = ROUTES.iter().any(|route| route.path == path);
+    let is_path = |route: &&Route| if is_exact { route.path == path } else { is_path(route) };
     ROUTES.iter().filter(is_path).map(|route| route.method.as_str()).collect()
 }
 
@@ -127,6 +171,8 @@ mod tests {
         assert_eq!(methods_of("/v1/models"), ["GET"]);
         assert_eq!(methods_of("/v1/models/a:b"), ["GET"]);
         assert_eq!(methods_of("/v1/messages"), ["POST"]);
+        assert_eq!(methods_of("/v1/responses/resp_1"), ["GET", "DELETE"]);
+        assert_eq!(methods_of("/v1/responses/resp_1/input_items"), ["GET"]);
         assert!(methods_of("/v1").is_empty());
         for route in ROUTES {
             assert_eq!(dialect_of(route.path), route.dialect, "{}", route.path);

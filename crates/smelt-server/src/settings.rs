@@ -48,6 +48,8 @@ pub struct Limits {
     pub drain_time: Duration,
     /// Connections at a time.
     pub connections: usize,
+    /// Bytes of responses that are kept, so that they can be had again and gone on behind.
+    pub responses: usize,
 }
 
 impl Default for Limits {
@@ -61,6 +63,7 @@ impl Default for Limits {
             keep_alive: Duration::from_secs(15),
             drain_time: Duration::from_secs(30),
             connections: 512,
+            responses: 64 << 20,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Requests of every dialect, from a list of cases, and responses in their exact shape.
 
 use serde_json::{Value, json};
-use smelt_api::{ApiError, ChatMessage, Dialect, anthropic, ollama, openai, tokens};
+use smelt_api::{ApiError, ChatMessage, Dialect, anthropic, ollama, openai, responses, tokens};
 
 /// What a case can say about a request that was read.
 struct Read {
@@ -18,6 +18,7 @@ fn read(route: &str, body: &[u8]) -> Result<Read, ApiError> {
             Read { messages: request.messages, unknown: request.common.unknown }
         }
         "completions" => none(openai::CompletionRequest::read(body)?.common.unknown),
+        "responses" => none(responses::ResponsesRequest::read(body)?.conversation.unknown),
         "messages" => conversation(anthropic::MessagesRequest::read(body)?.conversation),
         "count" => conversation(anthropic::Conversation::read(body)?),
         "ollama-chat" => {
@@ -92,6 +93,7 @@ fn every_parameter_stands_once_in_its_tables() {
     for tables in [
         openai::CHAT_PARAMS,
         openai::COMPLETION_PARAMS,
+        responses::RESPONSES_PARAMS,
         anthropic::MESSAGES_PARAMS,
         ollama::CHAT_PARAMS,
         ollama::GENERATE_PARAMS,

@@ -6,14 +6,14 @@ use axum::response::Response;
 use jiff::Timestamp;
 use smelt_api::ApiError;
 use smelt_api::openai::{
-    AssistantMessage, Call as ToolCall, ChatChoice, ChatChunk, ChatCompletion, ChatDelta, ChatLogprob,
-    ChatLogprobs, ChatRequest, Delta, StreamOptions, TokenLogprob, Usage,
+    AssistantMessage, Call as ToolCall, ChatChoice, ChatChunk, ChatCompletion, ChatDelta, ChatLogprobs,
+    ChatRequest, Delta, StreamOptions, Usage,
 };
 use smelt_engine::TokenInfo;
 use smelt_engine::scheduler::Request;
 use smelt_engine::tokenizer::answer::{Part, ToolCall as CompleteCall};
 
-use super::{alternatives, fingerprint, finish_reason, logprob, request, usage};
+use super::{chat_logprob, fingerprint, finish_reason, request, usage};
 use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, call_id, prepare};
 use crate::generation::{Answer, Answered, Generation, News};
@@ -100,11 +100,7 @@ fn message(answer: Answer) -> AssistantMessage {
 }
 
 fn logprobs(tokens: &[TokenInfo]) -> ChatLogprobs {
-    let entry = |token: &TokenInfo| ChatLogprob {
-        token: TokenLogprob::new(&token.bytes, logprob(token)),
-        top_logprobs: alternatives(token).collect(),
-    };
-    ChatLogprobs { content: tokens.iter().map(entry).collect(), refusal: None }
+    ChatLogprobs { content: tokens.iter().map(chat_logprob).collect(), refusal: None }
 }
 
 /// Writes an answer chunk by chunk.
@@ -121,7 +117,7 @@ struct Writer {
 impl Writer {
     async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
         let every = self.call.app.settings.limits.keep_alive;
-        let (mut prompt, mut cached, mut completion) = (0, 0, 0);
+        let (mut prompt, mut cached, mut completion, mut reasoning) = (0, 0, 0, 0);
         loop {
             match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
                 Ok(Some((_, news))) => {
@@ -129,7 +125,10 @@ impl Writer {
                         News::Started { cached_tokens, prompt_tokens } => {
                             (prompt, cached) = (*prompt_tokens, *cached_tokens);
                         }
-                        News::Finished { usage, .. } => completion += usage.completion_tokens,
+                        News::Finished { usage, reasoning_tokens, .. } => {
+                            completion += usage.completion_tokens;
+                            reasoning += reasoning_tokens;
+                        }
                         _ => {}
                     }
                     self.tell(news).await?;
@@ -142,7 +141,7 @@ impl Writer {
             }
         }
         if self.options.include_usage {
-            let usage = Some(Some(Usage::new(prompt, cached, completion)));
+            let usage = Some(Some(Usage::new(prompt, cached, completion, reasoning)));
             self.pieces.json(&ChatChunk { usage, ..self.chunk(Vec::new()) }).await?;
         }
         self.pieces.write("data: [DONE]\n\n").await

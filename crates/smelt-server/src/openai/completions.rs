@@ -197,7 +197,7 @@ impl Writer {
             }
         }
         if self.options.include_usage {
-            let usage = Some(Some(Usage::new(total.0, total.1, total.2)));
+            let usage = Some(Some(Usage::new(total.0, total.1, total.2, 0)));
             self.pieces.json(&Completion { usage, ..self.chunk.clone() }).await?;
         }
         self.pieces.write("data: [DONE]\n\n").await

@@ -2,8 +2,9 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod responses;
 
-use smelt_api::openai::{Common, FinishReason, TokenLogprob, Usage};
+use smelt_api::openai::{ChatLogprob, Common, FinishReason, TokenLogprob, Usage};
 use smelt_api::{ApiError, openai};
 use smelt_engine::scheduler::Request;
 use smelt_engine::{Finish, TokenInfo};
@@ -44,12 +45,22 @@ fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request,
 /// The tokens of a request with all its prompts.
 fn usage(prompts: &[Answered]) -> Usage {
     let sum = |count: fn(&Answered) -> usize| prompts.iter().map(count).sum();
-    Usage::new(sum(|p| p.prompt_tokens), sum(|p| p.cached_tokens), sum(Answered::completion_tokens))
+    let reasoning = prompts.iter().flat_map(|p| &p.answers).map(|answer| answer.reasoning_tokens).sum();
+    let completion = sum(Answered::completion_tokens);
+    Usage::new(sum(|p| p.prompt_tokens), sum(|p| p.cached_tokens), completion, reasoning)
 }
 
 /// A token's probability; the least there is, where the engine has none.
 fn logprob(token: &TokenInfo) -> f32 {
     token.logprob.unwrap_or(openai::LEAST_LOGPROB)
+}
+
+/// A token as chats and responses tell it.
+fn chat_logprob(token: &TokenInfo) -> ChatLogprob {
+    ChatLogprob {
+        token: TokenLogprob::new(&token.bytes, logprob(token)),
+        top_logprobs: alternatives(token).collect(),
+    }
 }
 
 /// The likeliest tokens in a token's place.

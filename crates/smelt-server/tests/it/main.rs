@@ -6,6 +6,7 @@ mod anthropic;
 mod life;
 mod ollama;
 mod openai;
+mod responses;
 mod scripted;
 mod structure;
 mod support;

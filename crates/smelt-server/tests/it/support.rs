@@ -111,6 +111,10 @@ impl Running {
         reply(request.call().unwrap())
     }
 
+    pub(crate) fn delete(&self, path: &str) -> Reply {
+        reply(self.agent.delete(self.url(path)).call().unwrap())
+    }
+
     /// Posts a body that need not be right.
     pub(crate) fn post_text(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Reply {
         let request = self.agent.post(self.url(path)).header("content-type", "application/json");

@@ -95,6 +95,12 @@ impl Reader {
         self.run(true)
     }
 
+    /// Whether what comes next belongs to a think block.
+    #[must_use]
+    pub fn is_thinking(&self) -> bool {
+        self.state == State::Thinking
+    }
+
     /// Whether a call was told.
     #[must_use]
     pub fn has_calls(&self) -> bool {
