@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{clients, fetch, tidy, workspace};
+use crate::{clients, fetch, page, tidy, workspace};
 
 /// Everything that a change must pass on any machine.
 pub(crate) fn test() -> Result<()> {
@@ -17,7 +17,7 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-/// Formatting, lints and docs with warnings denied, then everything that [`test()`] does.
+/// Formatting, lints and docs with warnings denied, everything that [`test()`] does, and what needs a browser.
 pub(crate) fn ci() -> Result<()> {
     step("format", || workspace::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
     step("clippy", || {
@@ -32,7 +32,8 @@ pub(crate) fn ci() -> Result<()> {
                 .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"),
         )
     })?;
-    test()
+    test()?;
+    step("page", || page::run(&page::Arguments::default()))
 }
 
 /// Runs one step and says how long it took, so that a slow one is seen.

@@ -6,6 +6,7 @@ mod clients;
 mod fetch;
 mod load;
 mod minilm;
+mod page;
 mod peers;
 mod server;
 mod synth;
@@ -28,7 +29,7 @@ struct Arguments {
 enum Chore {
     /// All that a change must pass on any machine: tidy, fetch, then every test.
     Test,
-    /// What the continuous integration runs: formatting, clippy and docs with warnings denied, then `test`.
+    /// What the continuous integration runs: formatting, clippy and docs with warnings denied, `test`, `page-test`.
     Ci,
     /// Check the rules that the compiler does not know: crate edges, file sizes, registrations, texts.
     Tidy,
@@ -36,6 +37,8 @@ enum Chore {
     Fetch,
     /// Ask `smelt serve` by the published clients of OpenAI (Python and JavaScript), Anthropic and Ollama.
     Clients,
+    /// Use the chat page of `smelt serve` in a headless Chromium, with screenshots in target/page.
+    PageTest(page::Arguments),
     /// Run Smelt beside llama.cpp and ik_llama.cpp on this machine: speed, perplexity, start-up, memory.
     BenchPeers(peers::Arguments),
     /// Load `smelt serve`, and llama.cpp's server beside it, with many streaming clients.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Fetch => fetch::run(),
         Chore::Clients => clients::run(),
+        Chore::PageTest(arguments) => page::run(&arguments),
         Chore::BenchPeers(arguments) => peers::run(&arguments),
         Chore::Load(arguments) => load::run(&arguments),
         Chore::SynthModel(arguments) => synth::run(&arguments),

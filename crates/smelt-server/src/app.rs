@@ -65,6 +65,7 @@ pub(crate) struct Call {
     pub(crate) id: String,
     /// Of the route that it came by.
     pub(crate) dialect: Dialect,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     /// Names and values behind the path's `?`, decoded.
     pub(crate) query: Vec<(String, String)>,
@@ -144,7 +145,8 @@ async fn serve(app: Arc<App>, route: &'static Route, tail: Option<String>, reque
             _ => Bytes::new(),
         };
         let (app, id, dialect) = (app.clone(), id.clone(), route.dialect);
-        let call = Call { app, id, dialect, body, query, key, tail, arrival };
+        let headers = parts.headers;
+        let call = Call { app, id, dialect, headers, body, query, key, tail, arrival };
         (route.handler)(call).await
     };
     let mut response = answer.await.unwrap_or_else(|error| refuse(&error, route.dialect, &id));

@@ -30,6 +30,7 @@ mod models;
 mod ollama;
 mod openai;
 mod openapi;
+mod page;
 mod prompt;
 mod routes;
 mod settings;

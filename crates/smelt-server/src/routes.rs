@@ -11,7 +11,7 @@ use smelt_api::{
 };
 
 use crate::app::Call;
-use crate::{anthropic, info, metrics, ollama, openai, openapi, tokens};
+use crate::{anthropic, info, metrics, ollama, openai, openapi, page, tokens};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,8 @@ const RESPONSE: &str = "/v1/responses/{response}";
 
 /// Every route.
 pub(crate) static ROUTES: &[Route] = &[
+    get("/", OpenAi, Open, "a page to chat with the models", |c| Box::pin(page::show(c))),
+    get("/page/{*file}", OpenAi, Open, "what the page is made of", |c| Box::pin(page::show(c))),
     get("/health", OpenAi, Open, "200 when requests can be answered, else 503", |c| {
         Box::pin(info::health(c))
     }),

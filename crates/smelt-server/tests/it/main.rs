@@ -6,6 +6,7 @@ mod anthropic;
 mod life;
 mod ollama;
 mod openai;
+mod page;
 mod responses;
 mod scripted;
 mod structure;
