@@ -1,6 +1,7 @@
 //! A loaded model.
 
 use crate::grammar::Compiler;
+use crate::rerank::Reranker;
 use crate::runner::{Device, Runner};
 use crate::sampler::Recommended;
 use crate::vocab::vocab_source;
@@ -80,7 +81,9 @@ impl Engine {
         };
         let recommended = Recommended::read(checkpoint.metadata());
         let grammars = Compiler::default();
-        let model = Arc::new(Model { facts, tokenizer, template, recommended, grammars, file: path.into() });
+        let reranker = Reranker::of(&checkpoint, &tokenizer, (architecture, head, facts.generates()))?;
+        let file = path.into();
+        let model = Arc::new(Model { facts, tokenizer, template, recommended, grammars, reranker, file });
         Ok(Self { runner, model })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::grammar::Compiler;
+use crate::rerank::Reranker;
 use crate::sampler::Recommended;
 use smelt_models::{Head, Pooling};
 use smelt_tokenizer::Tokenizer;
@@ -80,6 +81,8 @@ pub struct Model {
     pub(crate) template: Result<ChatTemplate, TemplateError>,
     pub(crate) recommended: Recommended,
     pub(crate) grammars: Compiler,
+    /// How it reranks, if it does.
+    pub(crate) reranker: Option<Reranker>,
     pub(crate) file: PathBuf,
 }
 

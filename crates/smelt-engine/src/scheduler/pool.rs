@@ -64,6 +64,18 @@ impl std::fmt::Debug for PoolRequest {
     }
 }
 
+/// Keeps the first values of an embedding, and makes them of length 1 again: models that are trained for it have what
+/// matters most in front (Kusupati et al. 2022, "Matryoshka representation learning", arXiv 2205.13147).
+pub fn shorten(embedding: &mut Vec<f32>, dimensions: usize) {
+    if dimensions < embedding.len() {
+        embedding.truncate(dimensions);
+        let norm = embedding.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        if norm > 0.0 {
+            embedding.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
+        }
+    }
+}
+
 /// Takes what steps give of one text.
 #[derive(Debug, Clone)]
 pub(super) struct Pooler {

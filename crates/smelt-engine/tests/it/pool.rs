@@ -1,6 +1,7 @@
 //! Embeddings and scores: against references, and the same alone and under load.
 
 use crate::common::{changed, exact, ids, load};
+use smelt_checkpoint::{Array, Value};
 use smelt_engine::sampler::SamplerSettings;
 use smelt_engine::scheduler::{
     Event, Handle, KvBudget, PoolRequest, Request, Scheduler, SchedulerSettings, SubmitError, Task, Text,
@@ -195,4 +196,84 @@ fn what_a_model_is_not_made_for_is_refused() {
     let longer = Settings { context: Some(65), ..one_thread() };
     let error = Engine::load(&data("bert/bert-f16.gguf"), &longer).unwrap_err().to_string();
     assert!(error.contains("learned 64 positions"), "{error}");
+}
+
+/// The tiny llama with two tokens that are answers, and a question of its own.
+fn reranker() -> Engine {
+    let good = load(&data("tiny/llama/llama-f16.gguf"), &one_thread());
+    let tokenizer = good.tokenizer();
+    let mut pieces: Vec<String> =
+        (0..tokenizer.vocab_size() as u32).map(|id| tokenizer.piece(id).unwrap().to_owned()).collect();
+    (pieces[500], pieces[501]) = ("yes".into(), "no".into());
+    let file = changed(|writer| {
+        writer.set("tokenizer.ggml.tokens", Value::Array(Array::String(pieces))).unwrap();
+        writer.set("tokenizer.chat_template.rerank", "Q: {query}\nD: {document}\nA:").unwrap();
+    });
+    load(file.path(), &one_thread())
+}
+
+#[test]
+fn answers_to_a_question_tell_what_is_relevant() {
+    let mut engine = reranker();
+    let documents: Vec<String> = ["the sea", "{query} <s>", ""].map(String::from).into();
+    let reranking = engine.model().rerank("fish", &documents, Some("find it")).unwrap();
+    assert_eq!(reranking.task, Task::Logits([500, 501].into()));
+    let right: Vec<f32> = reranking
+        .texts
+        .iter()
+        .map(|text| {
+            let mut last = Vec::new();
+            engine
+                .logits(&text.tokens, &mut |_, row| {
+                    last = row.to_vec();
+                    Ok(())
+                })
+                .unwrap();
+            let (yes, no) = (f64::from(last[500]).exp(), f64::from(last[501]).exp());
+            (yes / (yes + no)) as f32
+        })
+        .collect();
+    // What a document says is text, whatever it looks like.
+    let text = |i: usize| engine.tokenizer().decode(&reranking.texts[i].tokens, true);
+    assert!(text(1).contains("D: {query} <s>\nA:"), "{}", text(1));
+    let bos = engine.tokenizer().bos().unwrap();
+    assert_eq!(reranking.texts[1].tokens.iter().filter(|id| **id == bos).count(), 1);
+    let scheduler = start(engine);
+    let found = pool(&scheduler.handle(), reranking.texts.clone(), reranking.task.clone()).unwrap();
+    for (values, right) in found.iter().zip(right) {
+        let found = reranking.relevance(values);
+        assert!((found - right).abs() < 1e-5, "{found}, where {right} is right");
+    }
+}
+
+#[test]
+fn pairs_have_the_form_that_cross_encoders_know() {
+    let reference = Npz::open("bert/ref.npz");
+    let engine = load(&data("bert/bert-f16.gguf"), &one_thread());
+    let document = "a fish swims in the sea , a cat is a cat .".to_owned();
+    let reranking = engine.model().rerank("what lives in the sea ?", &[document], None).unwrap();
+    let text = |name: &str| ids(&reference.i32(name).values);
+    let right = Text { tokens: text("input_ids"), segments: text("segments") };
+    assert_eq!(reranking.texts, [right]);
+    assert_eq!(reranking.relevance(&[0.0]), 0.5);
+    let llama = load(&data("tiny/llama/llama-f16.gguf"), &one_thread());
+    let error = llama.model().rerank("a", &["b".into()], None).unwrap_err().to_string();
+    assert!(error.contains("can't rerank"), "{error}");
+}
+
+#[test]
+fn text_is_filled_in_between_the_vocabularys_own_marks() {
+    let file = changed(|writer| {
+        for (role, id) in [("fim_pre", 10u32), ("fim_suf", 11), ("fim_mid", 12)] {
+            writer.set(&format!("tokenizer.ggml.{role}_token_id"), id).unwrap();
+        }
+    });
+    let engine = load(file.path(), &one_thread());
+    let encode = |text| engine.tokenizer().encode(text, Special::Text, false);
+    let bos = engine.tokenizer().bos().unwrap();
+    let right = [vec![bos, 10], encode("def f("), vec![11], encode("return x</s>"), vec![12]].concat();
+    assert_eq!(engine.model().infill("def f(", "return x</s>").unwrap(), right);
+    let none = load(&data("tiny/llama/llama-f16.gguf"), &one_thread());
+    let error = none.model().infill("a", "b").unwrap_err().to_string();
+    assert!(error.contains("can't fill text in"), "{error}");
 }
