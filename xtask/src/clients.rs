@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::server::{self, Server};
-use crate::{fetch, workspace};
+use crate::{fetch, minilm, workspace};
 
 /// What the clients are, with their versions.
 const REQUIREMENTS: &str = "tests/clients/requirements.txt";
@@ -20,9 +20,12 @@ const NODE_REQUIREMENTS: &str = "tests/clients/package.json";
 const NODE_CASES: &str = "tests/clients/clients.mjs";
 /// The major version of the client that llama.cpp's own tests use, with the dependencies that are its own.
 const OLDER_CLIENT: &str = "openai==2.14.0";
-/// Models that `fetch` brings, and whether the older client asks them too.
-static MODELS: &[(&str, bool)] =
-    &[("SmolLM2-135M-Instruct.Q4_1.gguf", true), ("gemma-3-270m-q4_k_m.gguf", false)];
+/// Models that `fetch` brings, the tokens of their contexts, and whether the older client asks them too.
+static MODELS: &[(&str, &str, bool)] = &[
+    ("SmolLM2-135M-Instruct.Q4_1.gguf", CONTEXT, true),
+    ("gemma-3-270m-q4_k_m.gguf", CONTEXT, false),
+    (minilm::FILE, "512", true),
+];
 /// Tokens of a context: prompts of the cases that must not fit are far longer.
 const CONTEXT: &str = "2048";
 
@@ -35,9 +38,9 @@ pub(crate) fn run() -> Result<()> {
     let older = install(&folder.join("older"), &[OLDER_CLIENT.as_ref()], OLDER_CLIENT)?;
     let node = install_node(&folder.join("node"))?;
     let smelt = server::build_smelt()?;
-    for (file, with_older) in MODELS {
+    for (file, context, with_older) in MODELS {
         let mut command = server::smelt(&smelt, &fetch::model(file));
-        let server = Server::start(command.args(["--ctx", CONTEXT]), true)?;
+        let server = Server::start(command.args(["--ctx", context]), true)?;
         ask(&server, std::slice::from_ref(&newer))?;
         if *with_older {
             ask(&server, &[older.clone(), newer.clone()])?;

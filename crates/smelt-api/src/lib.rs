@@ -8,12 +8,14 @@
 //! knows (routers add some) is tolerated and told to the caller.
 
 pub mod anthropic;
+pub mod embeddings;
 pub mod error;
 pub mod message;
 pub mod ollama;
 pub mod openai;
 pub mod params;
 pub mod reasoning;
+pub mod rerank;
 pub mod responses;
 pub mod sampling;
 pub mod structure;

@@ -38,7 +38,7 @@ static GENERATE: &[Param] = &[
     param("prompt", Text, Yes, "the text; without it, the model is only loaded"),
     param("system", Text, Yes, "instructions"),
     param("raw", Bool, Yes, "continue the text, without the chat template"),
-    param("suffix", Any, Only(&["\"\""]), "text can only be continued"),
+    param("suffix", Text, Yes, "text behind the answer, for models that fill text in"),
     param("template", Any, Only(&["\"\""]), "the model's own template is used"),
     param("context", Any, Only(&["[]"]), "use /api/chat to go on with a conversation"),
     param("images", Any, Only(&["[]"]), "only text is understood"),
@@ -97,10 +97,14 @@ pub struct Common {
     pub unknown: Vec<String>,
 }
 
+/// Reads the options of a request.
+pub(crate) fn options(fields: &mut Fields) -> Result<Fields, ApiError> {
+    Fields::nested(fields.object("options").unwrap_or_default(), &[OPTIONS, COMMON], "options")
+}
+
 impl Common {
     fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let options = fields.object("options").unwrap_or_default();
-        let mut options = Fields::nested(options, &[OPTIONS, COMMON], "options")?;
+        let mut options = options(fields)?;
         let unknown = [fields.unknown(), options.unknown()].concat();
         Ok(Self {
             model: fields.text("model").unwrap_or_default(),
@@ -153,6 +157,8 @@ pub struct GenerateRequest {
     pub system: Option<String>,
     /// Without the chat template.
     pub raw: bool,
+    /// What stands behind the answer.
+    pub suffix: Option<String>,
 }
 
 impl GenerateRequest {
@@ -166,11 +172,13 @@ impl GenerateRequest {
             prompt: fields.text("prompt").unwrap_or_default(),
             system: fields.text("system").filter(|s| !s.is_empty()),
             raw: fields.bool("raw").unwrap_or(false),
+            suffix: fields.text("suffix").filter(|s| !s.is_empty()),
             common: Common::read(&mut fields)?,
         };
-        match request.raw && request.system.is_some() {
-            true => Err(ApiError::value("system", "has no place in a raw prompt")),
-            false => Ok(request),
+        match (request.raw, &request.suffix, &request.system) {
+            (true, _, Some(_)) => Err(ApiError::value("system", "has no place in a raw prompt")),
+            (_, Some(_), Some(_)) => Err(ApiError::value("system", "has no place beside a suffix")),
+            _ => Ok(request),
         }
     }
 }

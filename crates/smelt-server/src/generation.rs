@@ -29,8 +29,7 @@ pub(crate) enum News {
 /// The answers to a request's prompts. Dropping it cancels what still runs.
 #[derive(Debug)]
 pub(crate) struct Generation {
-    /// The prompt's number, and what happened to it.
-    events: UnboundedReceiver<(usize, Event)>,
+    inbox: Inbox,
     /// Of each prompt, those of its answers.
     readers: Vec<Vec<Reader>>,
     /// Of each answer, tokens of thought.
@@ -41,10 +40,58 @@ pub(crate) struct Generation {
     _tickets: Vec<Ticket>,
     /// Prompts whose answers have not all ended.
     open: usize,
+}
+
+/// What the engine tells of prompts.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// The prompt's number, and what happened to it.
+    events: UnboundedReceiver<(usize, Event)>,
     /// Prompts that the engine has not begun with.
     waiting: usize,
     deadline: Instant,
     queue_time: Duration,
+}
+
+impl Inbox {
+    /// Of so many prompts, each of which must have begun in time.
+    pub(crate) fn new(
+        events: UnboundedReceiver<(usize, Event)>,
+        prompts: usize,
+        queue_time: Duration,
+    ) -> Self {
+        Self { events, waiting: prompts, deadline: Instant::now() + queue_time, queue_time }
+    }
+
+    /// What happens next.
+    ///
+    /// # Errors
+    /// If the request failed or the wait was too long; then nothing more comes.
+    pub(crate) async fn receive(&mut self) -> Result<(usize, Event), ApiError> {
+        let received = match self.waiting {
+            0 => self.events.recv().await,
+            _ => tokio::time::timeout_at(self.deadline, self.events.recv()).await.map_err(|_| {
+                let message =
+                    format!("the engine had no time for the request in {} s", self.queue_time.as_secs());
+                ApiError::new(Code::Overloaded, message).retry_after(30)
+            })?,
+        };
+        match received {
+            None | Some((_, Event::Failed(Failure::Stopped))) => {
+                let message =
+                    "the server is stopping, and the answer is not complete; send the request again";
+                Err(ApiError::new(Code::Unavailable, message).retry_after(5))
+            }
+            Some((_, Event::Failed(failure))) => {
+                tracing::error!(%failure, "an answer failed");
+                Err(failure_error(&failure))
+            }
+            Some(event) => {
+                self.waiting -= usize::from(matches!(event.1, Event::Started { .. }));
+                Ok(event)
+            }
+        }
+    }
 }
 
 impl Generation {
@@ -73,19 +120,8 @@ impl Generation {
             model.handle.submit(request, Box::new(sink)).map_err(refusal)
         };
         let tickets = requests.into_iter().enumerate().map(submit).collect::<Result<_, _>>()?;
-        let deadline = Instant::now() + queue_time;
-        let news = VecDeque::new();
-        Ok(Self {
-            events,
-            readers,
-            reasoning,
-            news,
-            _tickets: tickets,
-            open,
-            waiting: open,
-            deadline,
-            queue_time,
-        })
+        let inbox = Inbox::new(events, open, queue_time);
+        Ok(Self { inbox, readers, reasoning, news: VecDeque::new(), _tickets: tickets, open })
     }
 
     /// What happens next, with the prompt's number; `None` when all answers ended.
@@ -100,40 +136,14 @@ impl Generation {
             if self.open == 0 {
                 return Ok(None);
             }
-            let (prompt, event) = self.receive().await?;
+            let (prompt, event) = self.inbox.receive().await?;
             self.read(prompt, event);
-        }
-    }
-
-    async fn receive(&mut self) -> Result<(usize, Event), ApiError> {
-        let received = match self.waiting {
-            0 => self.events.recv().await,
-            _ => tokio::time::timeout_at(self.deadline, self.events.recv()).await.map_err(|_| {
-                let message =
-                    format!("the engine had no time for the request in {} s", self.queue_time.as_secs());
-                ApiError::new(Code::Overloaded, message).retry_after(30)
-            })?,
-        };
-        match received {
-            None | Some((_, Event::Failed(Failure::Stopped))) => {
-                let message =
-                    "the server is stopping, and the answer is not complete; send the request again";
-                Err(ApiError::new(Code::Unavailable, message).retry_after(5))
-            }
-            Some((_, Event::Failed(failure))) => {
-                tracing::error!(%failure, "an answer failed");
-                Err(failure_error(&failure))
-            }
-            Some(event) => Ok(event),
         }
     }
 
     fn read(&mut self, prompt: usize, event: Event) {
         let news = match event {
-            Event::Started { cached_tokens, prompt_tokens } => {
-                self.waiting -= 1;
-                News::Started { cached_tokens, prompt_tokens }
-            }
+            Event::Started { cached_tokens, prompt_tokens } => News::Started { cached_tokens, prompt_tokens },
             Event::PromptLogprobs(tokens) => News::PromptLogprobs(tokens),
             Event::Delta { index, text, tokens } => {
                 let reader = &mut self.readers[prompt][index];
@@ -158,7 +168,7 @@ impl Generation {
                 self.open -= 1;
                 return;
             }
-            // Nobody here asks for the first, and the second was seen to.
+            // Nobody here asks for the first, and the inbox has seen to the second.
             Event::Pooled { .. } | Event::Failed(_) => return,
         };
         self.news.push_back((prompt, news));
@@ -189,7 +199,8 @@ fn failure_error(failure: &Failure) -> ApiError {
     ApiError::new(code, failure.to_string())
 }
 
-fn refusal(error: SubmitError) -> ApiError {
+/// Why a request wasn't accepted, for its client.
+pub(crate) fn refusal(error: SubmitError) -> ApiError {
     match error {
         SubmitError::QueueFull { retry_after, .. } => {
             let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX);

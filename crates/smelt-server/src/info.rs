@@ -135,7 +135,13 @@ pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
 fn capabilities(model: &Loaded) -> Vec<&'static str> {
     let abilities = model.model().template().ok().map(|template| template.abilities());
     let thinks = abilities.is_some_and(|abilities| abilities.thinking.is_some());
-    let all = [("completion", true), ("tools", abilities.is_some()), ("thinking", thinks)];
+    let generates = model.model().facts().generates();
+    let all = [
+        ("completion", generates),
+        ("embedding", !generates),
+        ("tools", generates && abilities.is_some()),
+        ("thinking", generates && thinks),
+    ];
     all.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect()
 }
 

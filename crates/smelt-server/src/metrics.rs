@@ -115,6 +115,9 @@ static SERIES: &[Series] = &[
     Series("generation_tokens_total", Some("generation_tokens_total"), "tokens of answers", true, |s| {
         s.generation_tokens as f64
     }),
+    Series("texts_pooled_total", None, "texts that embeddings or scores were made of", true, |s| {
+        s.pooled as f64
+    }),
     Series("preemptions_total", Some("num_preemptions_total"), "answers that had to make room", true, |s| {
         s.preemptions as f64
     }),

@@ -43,17 +43,22 @@ pub(crate) async fn chat(call: Call) -> Result<Response, ApiError> {
 }
 
 pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
-    let GenerateRequest { mut common, prompt: text, system, raw } = GenerateRequest::read(&call.body)?;
+    let GenerateRequest { mut common, prompt: text, system, raw, suffix } =
+        GenerateRequest::read(&call.body)?;
     call.tolerate(&common.unknown);
     let model = call.app.models.find(Some(&common.model))?;
-    if text.is_empty() {
+    if text.is_empty() && suffix.is_none() {
         return Ok(loaded(&call, Form::Generate, &common));
     }
     let structure = common.structure.take();
-    let prompt = if raw {
+    let prompt = if raw || suffix.is_some() {
         let constraint = structure::constraint(&model, structure).await?;
         let model = model.clone();
-        let tokens = beside(move || Ok(prompt::encode_text(model.model(), &text, true))).await?;
+        let tokens = beside(move || match suffix {
+            Some(suffix) => prompt::encode_around(model.model(), &text, &suffix),
+            None => Ok(prompt::encode_text(model.model(), &text, true)),
+        });
+        let tokens = tokens.await?;
         Prepared { tokens, reading: ReaderOptions::default(), shown: Arc::default(), constraint }
     } else {
         let system = system.map(|text| ChatMessage::new(Role::System, text));
@@ -115,7 +120,7 @@ fn called(mut content: String, calls: Vec<CompleteCall>) -> (String, Vec<ToolCal
     (content, told)
 }
 
-fn nanoseconds(since: Instant) -> u64 {
+pub(crate) fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 

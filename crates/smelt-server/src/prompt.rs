@@ -26,6 +26,14 @@ pub(crate) fn encode_text(model: &Model, text: &str, add_special: bool) -> Vec<u
     ids
 }
 
+/// The tokens of a prompt whose answer stands in front of `suffix`.
+///
+/// # Errors
+/// If the model was not trained to fill text in.
+pub(crate) fn encode_around(model: &Model, prefix: &str, suffix: &str) -> Result<Vec<u32>, ApiError> {
+    model.infill(prefix, suffix).map_err(|error| ApiError::unsupported("suffix", error))
+}
+
 /// Checks ids against the vocabulary.
 pub(crate) fn check_ids(model: &Model, ids: &[u32], param: &str) -> Result<(), ApiError> {
     let size = model.tokenizer().vocab_size();

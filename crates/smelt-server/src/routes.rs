@@ -6,12 +6,12 @@ use axum::http::Method;
 use axum::response::Response;
 use smelt_api::params::Params;
 use smelt_api::{
-    ApiError, Dialect, anthropic as claude, ollama as llama, openai as gpt, responses as answers,
-    tokens as ids,
+    ApiError, Dialect, anthropic as claude, embeddings as vectors, ollama as llama, openai as gpt,
+    rerank as ranks, responses as answers, tokens as ids,
 };
 
 use crate::app::Call;
-use crate::{anthropic, info, metrics, ollama, openai, openapi, page, tokens};
+use crate::{anthropic, embeddings, info, metrics, ollama, openai, openapi, page, rerank, tokens};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +115,13 @@ pub(crate) static ROUTES: &[Route] = &[
         "what a response answered",
         |c| Box::pin(openai::responses::input_items(c)),
     ),
+    post("/v1/embeddings", OpenAi, vectors::EMBEDDINGS_PARAMS, "make vectors of texts", |c| {
+        Box::pin(embeddings::create(c))
+    }),
+    post("/v1/rerank", OpenAi, ranks::RERANK_PARAMS, "order documents by a query", |c| {
+        Box::pin(rerank::create(c))
+    }),
+    post("/rerank", OpenAi, ranks::RERANK_PARAMS, "the same", |c| Box::pin(rerank::create(c))),
     post("/tokenize", OpenAi, ids::TOKENIZE_PARAMS, "text to token ids", |c| Box::pin(tokens::tokenize(c))),
     post("/detokenize", OpenAi, ids::DETOKENIZE_PARAMS, "token ids to text", |c| {
         Box::pin(tokens::detokenize(c))
@@ -132,6 +139,12 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/api/chat", Ollama, llama::CHAT_PARAMS, "answer a conversation", |c| Box::pin(ollama::chat(c))),
     post("/api/generate", Ollama, llama::GENERATE_PARAMS, "answer or continue a text", |c| {
         Box::pin(ollama::generate(c))
+    }),
+    post("/api/embed", Ollama, vectors::EMBED_PARAMS, "make vectors of texts", |c| {
+        Box::pin(embeddings::embed_ollama(c))
+    }),
+    post("/api/embeddings", Ollama, vectors::OLD_EMBEDDINGS_PARAMS, "make a vector of a text", |c| {
+        Box::pin(embeddings::embed_old(c))
     }),
     get("/api/tags", Ollama, Keyed, "the models", |c| Box::pin(info::tags(c))),
     get("/api/ps", Ollama, Keyed, "the models that are loaded", |c| Box::pin(info::ps(c))),

@@ -79,7 +79,7 @@ static COMPLETION: &[Param] = &[
         "tell the probability of each token and of so many others",
     ),
     param("echo", Bool, Yes, "put the prompt in front of the answer"),
-    param("suffix", Any, Only(&["\"\""]), "text can only be continued"),
+    param("suffix", Text, Yes, "text behind the answer, for models that fill text in"),
     param("add_special_tokens", Bool, Yes, "false leaves out BOS, which the model's vocabulary may ask for"),
 ];
 
@@ -228,6 +228,8 @@ pub struct CompletionRequest {
     pub echo: bool,
     /// Add BOS where the vocabulary asks for it.
     pub add_special: bool,
+    /// What stands behind the answer.
+    pub suffix: Option<String>,
 }
 
 impl CompletionRequest {
@@ -237,8 +239,15 @@ impl CompletionRequest {
     /// What a client can do wrong.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body, COMPLETION_PARAMS)?;
-        let prompts = prompts(fields.take("prompt").unwrap_or_default())?;
+        let prompts = prompts("prompt", fields.take("prompt").unwrap_or_default(), MOST_PROMPTS)?;
         let (logprobs, echo) = (fields.count("logprobs"), fields.bool("echo").unwrap_or(false));
+        let suffix = fields.text("suffix").filter(|text| !text.is_empty());
+        if suffix.is_some() && echo {
+            return Err(ApiError::value("echo", "doesn't go with `suffix`"));
+        }
+        if suffix.is_some() && prompts.iter().any(|prompt| matches!(prompt, Prompt::Tokens(_))) {
+            return Err(ApiError::value("suffix", "needs a prompt that is text"));
+        }
         let mut common = Common::read(&mut fields)?;
         // OpenAI's own default for completions.
         common.limits.max_tokens = common.limits.max_tokens.or((!fields.unlimited()).then_some(16));
@@ -247,6 +256,7 @@ impl CompletionRequest {
             logprobs,
             echo,
             add_special: fields.bool("add_special_tokens").unwrap_or(true),
+            suffix,
             common,
         })
     }
@@ -259,27 +269,26 @@ impl Fields {
     }
 }
 
-fn prompts(value: Value) -> Result<Vec<Prompt>, ApiError> {
+/// Reads a parameter that is a text, token ids, or a list of either.
+pub(crate) fn prompts(param: &str, value: Value, most: usize) -> Result<Vec<Prompt>, ApiError> {
     let wrong = |value: &Value| {
         let wanted =
             "must be a string, a list of strings, a list of token ids, or a list of lists of token ids";
-        ApiError::value("prompt", format!("{wanted}, not {}", shown(value)))
+        ApiError::value(param, format!("{wanted}, not {}", shown(value)))
     };
     let tokens = |items: &[Value]| -> Option<Vec<u32>> {
         items.iter().map(|item| item.as_u64().and_then(|id| u32::try_from(id).ok())).collect()
     };
     match value {
         Value::String(text) => Ok(vec![Prompt::Text(text)]),
-        Value::Array(items) if items.is_empty() => {
-            Err(ApiError::value("prompt", "must not be an empty list"))
-        }
+        Value::Array(items) if items.is_empty() => Err(ApiError::value(param, "must not be an empty list")),
         Value::Array(items) => {
             if let Some(ids) = tokens(&items) {
                 return Ok(vec![Prompt::Tokens(ids)]);
             }
-            if items.len() > MOST_PROMPTS {
-                let problem = format!("has {} prompts, but at most {MOST_PROMPTS} are taken", items.len());
-                return Err(ApiError::value("prompt", problem));
+            if items.len() > most {
+                let problem = format!("has {} entries, but at most {most} are taken", items.len());
+                return Err(ApiError::value(param, problem));
             }
             let prompt = |item: Value| match item {
                 Value::String(text) => Ok(Prompt::Text(text)),

@@ -1,7 +1,11 @@
 //! Requests of every dialect, from a list of cases, and responses in their exact shape.
 
 use serde_json::{Value, json};
-use smelt_api::{ApiError, ChatMessage, Dialect, anthropic, ollama, openai, responses, tokens};
+use smelt_api::embeddings::{EmbeddingsRequest, Encoding, Vector};
+use smelt_api::rerank::RerankRequest;
+use smelt_api::{
+    ApiError, ChatMessage, Dialect, anthropic, embeddings, ollama, openai, rerank, responses, tokens,
+};
 
 /// What a case can say about a request that was read.
 struct Read {
@@ -28,6 +32,10 @@ fn read(route: &str, body: &[u8]) -> Result<Read, ApiError> {
         "ollama-generate" => none(ollama::GenerateRequest::read(body)?.common.unknown),
         "tokenize" => none(tokens::TokenizeRequest::read(body)?.unknown),
         "detokenize" => none(tokens::DetokenizeRequest::read(body)?.unknown),
+        "embeddings" => none(EmbeddingsRequest::read(body)?.unknown),
+        "ollama-embed" => none(EmbeddingsRequest::read_ollama(body)?.unknown),
+        "ollama-embeddings" => none(EmbeddingsRequest::read_old(body)?.unknown),
+        "rerank" => none(RerankRequest::read(body)?.unknown),
         other => panic!("there is no route {other}"),
     })
 }
@@ -98,6 +106,10 @@ fn every_parameter_stands_once_in_its_tables() {
         ollama::CHAT_PARAMS,
         ollama::GENERATE_PARAMS,
         tokens::TOKENIZE_PARAMS,
+        embeddings::EMBEDDINGS_PARAMS,
+        embeddings::EMBED_PARAMS,
+        embeddings::OLD_EMBEDDINGS_PARAMS,
+        rerank::RERANK_PARAMS,
     ] {
         let mut names: Vec<&str> = tables.iter().copied().flatten().map(|p| p.name).collect();
         let all = names.len();
@@ -146,6 +158,14 @@ fn chunks_have_openais_shape() {
     );
     let last = openai::ChatChunk { choices: Vec::new(), usage: None, ..chunk };
     assert!(serde_json::to_value(&last).unwrap().get("usage").is_none());
+}
+
+#[test]
+fn vectors_are_numbers_or_their_bytes() {
+    let vector = |encoding| serde_json::to_value(Vector { values: vec![1.0, -0.5], encoding }).unwrap();
+    assert_eq!(vector(Encoding::Float), json!([1.0, -0.5]));
+    // 0000803f and 000000bf.
+    assert_eq!(vector(Encoding::Base64), json!("AACAPwAAAL8="));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod config;
+mod embed;
 mod eval;
 mod list;
 mod load;
@@ -37,6 +38,7 @@ pub(crate) enum Command {
     List(list::Args),
     Show(show::Args),
     Rm(rm::Args),
+    Embed(embed::Args),
     Tokenize(tokenize::Args),
     Bench(bench::Args),
     Eval(eval::Args),
@@ -57,6 +59,7 @@ impl Command {
             Command::List(args) => list::run(args, context),
             Command::Show(args) => show::run(&args, context),
             Command::Rm(args) => rm::run(args, context),
+            Command::Embed(args) => embed::run(&args, context),
             Command::Tokenize(args) => tokenize::run(&args, context),
             Command::Bench(args) => bench::run(&args, context),
             Command::Eval(args) => eval::run(args, context),

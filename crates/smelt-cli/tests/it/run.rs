@@ -458,3 +458,18 @@ fn verbose_tells_the_speeds() {
         assert!(done.err.contains(part), "{part:?} is missing: {done:?}");
     }
 }
+
+#[test]
+fn texts_become_a_line_each() {
+    let model = smelt_testdata::data("bert/bert-f16.gguf");
+    let args = ["embed", model.to_str().unwrap(), "--threads", "1"];
+    let given = run(&[&args[..], &["a fish", "a cat"]].concat(), "").ok();
+    assert_eq!(run(&args, "a fish\na cat\n").ok(), given);
+    let line = |line: &str| serde_json::from_str::<Vec<f32>>(line).unwrap();
+    assert_eq!(given.lines().map(|text| line(text).len()).collect::<Vec<_>>(), [48, 48]);
+    let events = run(&[&args[..], &["--json", "--dimensions", "3", "a fish", "a cat"]].concat(), "").events();
+    assert_eq!((&events[1]["index"], &events[1]["tokens"]), (&1.into(), &4.into()));
+    assert_eq!(events[1]["embedding"].as_array().unwrap().len(), 3);
+    run(&[&args[..], &["--dimensions", "49", "a"]].concat(), "").failed(2, "embeddings have 48 values");
+    run(&["run", model.to_str().unwrap(), "a"], "").failed(1, "it is made for embeddings");
+}

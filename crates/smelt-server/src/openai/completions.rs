@@ -29,7 +29,9 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let encoding = model.clone();
     let encoded = beside(move || {
         let model = encoding.model();
-        wanted.prompts.into_iter().map(|prompt| encode(model, prompt, form)).collect::<Result<Vec<_>, _>>()
+        let suffix = wanted.suffix.as_deref();
+        let encode = |prompt| encode(model, prompt, suffix, form);
+        wanted.prompts.into_iter().map(encode).collect::<Result<Vec<_>, _>>()
     });
     let (prompts, echoes): (Vec<Vec<u32>>, Vec<Option<String>>) = encoded.await?.into_iter().unzip();
     let constraint = structure::constraint(&model, common.structure.take()).await?;
@@ -76,12 +78,14 @@ struct Form {
 fn encode(
     model: &smelt_engine::Model,
     prompt: Prompt,
+    suffix: Option<&str>,
     form: Form,
 ) -> Result<(Vec<u32>, Option<String>), ApiError> {
     let Form { add_special, echo } = form;
-    let (tokens, text) = match prompt {
-        Prompt::Text(text) => (prompt::encode_text(model, &text, add_special), echo.then_some(text)),
-        Prompt::Tokens(tokens) => {
+    let (tokens, text) = match (prompt, suffix) {
+        (Prompt::Text(text), Some(suffix)) => (prompt::encode_around(model, &text, suffix)?, None),
+        (Prompt::Text(text), None) => (prompt::encode_text(model, &text, add_special), echo.then_some(text)),
+        (Prompt::Tokens(tokens), _) => {
             prompt::check_ids(model, &tokens, "prompt")?;
             let text = echo.then(|| model.tokenizer().decode(&tokens, true));
             (tokens, text)

@@ -1,0 +1,54 @@
+//! Numbers of texts, from the engine's thread to a client's task.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use smelt_api::{ApiError, Code};
+use smelt_engine::scheduler::{Event, PoolRequest, Text};
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::generation::{Inbox, refusal};
+use crate::models::Loaded;
+
+/// What comes of a request's texts, in their order. Dropping the future cancels the request.
+///
+/// # Errors
+/// Why it wasn't accepted or failed, or that the wait was too long.
+pub(crate) async fn pool(
+    model: &Loaded,
+    request: PoolRequest,
+    queue_time: Duration,
+) -> Result<Vec<Vec<f32>>, ApiError> {
+    let mut all = vec![Vec::new(); request.texts.len()];
+    let (sender, events) = unbounded_channel();
+    let sink = move |event| match sender.send((0, event)) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    let _ticket = model.handle.pool(request, Box::new(sink)).map_err(refusal)?;
+    let mut inbox = Inbox::new(events, 1, queue_time);
+    loop {
+        match inbox.receive().await?.1 {
+            Event::Pooled { index, values } => all[index] = values,
+            Event::Done => return Ok(all),
+            _ => {}
+        }
+    }
+}
+
+/// Checks that every text fits the context: `param` names them.
+///
+/// # Errors
+/// Which one doesn't, with both numbers.
+pub(crate) fn check_lengths(texts: &[Text], context: usize, param: &str) -> Result<(), ApiError> {
+    let Some((i, text)) = texts.iter().enumerate().find(|(_, text)| text.tokens.len() > context) else {
+        return Ok(());
+    };
+    let n = text.tokens.len();
+    let param = if texts.len() > 1 { format!("{param}[{i}]") } else { param.to_owned() };
+    let message = format!(
+        "This model's maximum context length is {context} tokens, but `{param}` has {n} tokens. Shorten the text."
+    );
+    let error = ApiError::new(Code::ContextLengthExceeded, message);
+    Err(ApiError { param: Some(param), lengths: Some((n, context)), ..error })
+}
