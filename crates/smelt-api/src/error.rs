@@ -46,6 +46,10 @@ pub enum Code {
     Overloaded,
     /// The model is being loaded, or the server is stopping.
     Unavailable,
+    /// The engine was lost in the middle of the request, and is started again.
+    EngineFailed,
+    /// There is no memory for the model.
+    InsufficientMemory,
 }
 
 /// A kind of failure: HTTP status, OpenAI's `code` and `type`, Anthropic's `type`.
@@ -68,6 +72,8 @@ static ROWS: &[Row] = &[
     (Code::Internal, 500, "internal_error", "server_error", "api_error"),
     (Code::Overloaded, 503, "overloaded", "overloaded_error", "overloaded_error"),
     (Code::Unavailable, 503, "unavailable", "unavailable_error", "api_error"),
+    (Code::EngineFailed, 503, "engine_failed", "server_error", "api_error"),
+    (Code::InsufficientMemory, 503, "insufficient_memory", "overloaded_error", "overloaded_error"),
 ];
 
 impl Code {
@@ -187,7 +193,7 @@ mod tests {
             assert!(code(row.0.status(), row.0.name()));
         }
         assert_eq!(Code::Unavailable.status(), 503);
-        assert_eq!(ROWS.len(), Code::Unavailable as usize + 1, "a row for every kind");
+        assert_eq!(ROWS.len(), Code::InsufficientMemory as usize + 1, "a row for every kind");
     }
 
     #[test]

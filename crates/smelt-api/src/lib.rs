@@ -10,6 +10,7 @@
 pub mod anthropic;
 pub mod embeddings;
 pub mod error;
+pub mod keep_alive;
 pub mod message;
 pub mod ollama;
 pub mod openai;
@@ -23,6 +24,7 @@ pub mod tokens;
 pub mod tools;
 
 pub use error::{ApiError, Code, Dialect};
+pub use keep_alive::KeepAlive;
 pub use message::{ChatMessage, Role, ToolCall};
 pub use reasoning::{Effort, Reasoning};
 pub use sampling::{Limits, Sampling};

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::keep_alive::KeepAlive;
 use crate::message::{ChatMessage, Role};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::Reasoning;
@@ -22,7 +23,12 @@ static BOTH: &[Param] = &[
     param("options", Object, Yes, "how tokens are chosen and where the answer ends"),
     param("format", Any, Yes, "`json`, or a JSON schema that the answer must meet"),
     param("think", Any, Yes, "whether to think, or how much: low, medium, high"),
-    param("keep_alive", Any, Harmless, "models stay loaded"),
+    param(
+        "keep_alive",
+        Any,
+        Yes,
+        "how long the model is kept when nobody uses it: seconds or `5m`; 0 unloads it, −1 keeps it",
+    ),
     param("logprobs", Any, Only(&["false"]), "use /v1/chat/completions"),
     param("top_logprobs", Any, Only(&["0"]), "use /v1/chat/completions"),
     param("truncate", Any, Only(&["false"]), "a prompt that is too long is refused, never cut"),
@@ -93,6 +99,8 @@ pub struct Common {
     pub structure: Option<Structure>,
     /// Tokens of prompt and answer together.
     pub num_ctx: Option<usize>,
+    /// How long the model is kept when nobody uses it any more.
+    pub keep_alive: Option<KeepAlive>,
     /// Fields that nobody knows.
     pub unknown: Vec<String>,
 }
@@ -114,6 +122,7 @@ impl Common {
             limits: Limits::read(&mut options, &["num_predict"], "stop")?,
             structure: Structure::read_format(fields)?,
             num_ctx: options.count("num_ctx"),
+            keep_alive: fields.take("keep_alive").map(|value| KeepAlive::read(&value)).transpose()?,
             unknown,
         })
     }

@@ -5,7 +5,7 @@ use crate::rerank::Reranker;
 use crate::runner::{Device, Runner};
 use crate::sampler::Recommended;
 use crate::vocab::vocab_source;
-use crate::{Error, Facts, Model, Sequence, Settings};
+use crate::{DeviceFacts, Error, Facts, Model, Sequence, Settings};
 use smelt_backend::{KvFormats, KvSpec, PAGE_TOKENS, StepLimits};
 use smelt_checkpoint::Checkpoint;
 use smelt_cpu::Peaks;
@@ -35,56 +35,15 @@ impl Engine {
     /// If the file or its tokenizer is damaged or of an unknown kind, or the device can't hold it. A bad chat template is
     /// no reason: see [`Model::template`].
     pub fn load(path: &Path, settings: &Settings) -> Result<Self, Error> {
-        check(settings)?;
-        let checkpoint = Checkpoint::open(path)?;
-        let limits = StepLimits { rows: settings.batch, logit_rows: settings.logit_rows };
-        let options = Options { limits, kv_formats: settings.kv_formats, context: settings.context };
-        let mut model = smelt_models::load(&checkpoint, &options)?;
-        let context = settings.context.unwrap_or(model.spec.context_length);
-        let causal = model.spec.is_causal();
-        let segments = model.spec.embedding.segments.unwrap_or(1);
-        if !causal {
-            // A text whose tokens all see each other is one step, however long. Memory is touched as it is used.
-            model.program.limits.rows = settings.batch.max(context);
-        }
-        let tokenizer = tokenizer_of(&checkpoint, settings.force)?;
-        let (tokens, rows) = (tokenizer.vocab_size(), model.spec.vocab_size);
-        if tokens > rows {
-            return Err(Error::VocabularySize { file: path.into(), tokens, rows });
-        }
-        let (template, built_in_template) = compile_template(&checkpoint, &tokenizer)?;
-        let architecture = model.architecture.name;
-        let (n_layers, trained_context) = (model.spec.layers.len(), model.spec.context_length);
-        let (hidden_dim, head, pooling) = (model.spec.hidden_dim, model.spec.head, model.spec.pooling);
-        let mut runner = Runner::new(Device::new(settings)?, checkpoint.clone(), model, settings)?;
-        let product = |shape: &[usize]| shape.iter().product::<usize>() as u64;
-        let facts = Facts {
-            name: name(&checkpoint)?,
-            architecture,
-            parameters: checkpoint.tensors().map(|t| product(&t.shape)).sum(),
-            weight_bytes: checkpoint.tensor_bytes(),
-            weight_bytes_per_token: runner.weight_bytes_per_token,
-            kv_bytes_per_token: runner.kv_bytes_per_token,
-            n_layers,
-            hidden_dim,
-            causal,
-            segments,
-            head,
-            pooling,
-            context,
-            trained_context,
-            vocab_size: runner.vocab_size,
-            device: runner.device.name(),
-            threads: runner.device.threads(),
-            backend: runner.device.backend().describe(),
-            built_in_template,
-        };
-        let recommended = Recommended::read(checkpoint.metadata());
-        let grammars = Compiler::default();
-        let reranker = Reranker::of(&checkpoint, &tokenizer, (architecture, head, facts.generates()))?;
-        let file = path.into();
-        let model = Arc::new(Model { facts, tokenizer, template, recommended, grammars, reranker, file });
-        Ok(Self { runner, model })
+        let Opened { model, checkpoint, compiled } = open(path, settings)?;
+        let runner = Runner::new(Device::new(settings)?, checkpoint, compiled, settings)?;
+        Ok(Self { runner, model: Arc::new(model) })
+    }
+
+    /// What computes.
+    #[must_use]
+    pub fn device(&self) -> DeviceFacts {
+        self.runner.device.facts()
     }
 
     /// What of it any thread may read.
@@ -136,6 +95,71 @@ impl Engine {
             Device::Reference(_) => None,
         }
     }
+}
+
+impl Model {
+    /// Reads what a model file says of itself, and none of its weights: with it prompts are made where another process
+    /// computes.
+    ///
+    /// # Errors
+    /// As [`Engine::load`], but for the device.
+    pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
+        Ok(open(path, settings)?.model)
+    }
+}
+
+/// A model file, read and compiled.
+struct Opened {
+    model: Model,
+    checkpoint: Checkpoint,
+    compiled: smelt_models::Model,
+}
+
+fn open(path: &Path, settings: &Settings) -> Result<Opened, Error> {
+    check(settings)?;
+    let checkpoint = Checkpoint::open(path)?;
+    let limits = StepLimits { rows: settings.batch, logit_rows: settings.logit_rows };
+    let options = Options { limits, kv_formats: settings.kv_formats, context: settings.context };
+    let mut compiled = smelt_models::load(&checkpoint, &options)?;
+    let trained_context = compiled.spec.context_length;
+    let context = settings.context.unwrap_or(trained_context);
+    let causal = compiled.spec.is_causal();
+    if !causal {
+        // A text whose tokens all see each other is one step, however long. Memory is touched as it is used.
+        compiled.program.limits.rows = settings.batch.max(context);
+    }
+    let tokenizer = tokenizer_of(&checkpoint, settings.force)?;
+    let (tokens, rows) = (tokenizer.vocab_size(), compiled.spec.vocab_size);
+    if tokens > rows {
+        return Err(Error::VocabularySize { file: path.into(), tokens, rows });
+    }
+    let (template, built_in_template) = compile_template(&checkpoint, &tokenizer)?;
+    let product = |shape: &[usize]| shape.iter().product::<usize>() as u64;
+    let facts = Facts {
+        name: name(&checkpoint)?,
+        architecture: compiled.architecture.name,
+        parameters: checkpoint.tensors().map(|t| product(&t.shape)).sum(),
+        weight_bytes: checkpoint.tensor_bytes(),
+        weight_bytes_per_token: compiled.program.weight_bytes_per_token(),
+        kv_bytes_per_token: compiled.program.caches.iter().map(KvSpec::bytes_per_token).sum(),
+        n_layers: compiled.spec.layers.len(),
+        hidden_dim: compiled.spec.hidden_dim,
+        causal,
+        segments: compiled.spec.embedding.segments.unwrap_or(1),
+        head: compiled.spec.head,
+        pooling: compiled.spec.pooling,
+        context,
+        trained_context,
+        vocab_size: compiled.spec.vocab_size,
+        built_in_template,
+    };
+    let recommended = Recommended::read(checkpoint.metadata());
+    let grammars = Compiler::default();
+    let reranker =
+        Reranker::of(&checkpoint, &tokenizer, (facts.architecture, facts.head, facts.generates()))?;
+    let file = path.into();
+    let model = Model { facts, tokenizer, template, recommended, grammars, reranker, file };
+    Ok(Opened { model, checkpoint, compiled })
 }
 
 /// Builds the tokenizer that a checkpoint describes.

@@ -4,6 +4,7 @@ use crate::emitter::{Emission, Emitted, Emitter};
 use crate::runner::Want;
 use crate::sampler::SamplerSettings;
 use crate::{Engine, Error, Grammar, Sequence};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ pub enum Event<'a> {
 }
 
 /// Why an answer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Finish {
     /// The model ended it, by this token.
     EndOfGeneration(u32),

@@ -43,14 +43,19 @@ pub struct Facts {
     pub trained_context: usize,
     /// Logits per row: the tokens of the vocabulary, and what the file's embedding has beyond them.
     pub vocab_size: usize,
+    /// Whether the chat template is Smelt's own for the family, because the file has none.
+    pub built_in_template: Option<&'static str>,
+}
+
+/// What computes a model, for people and for `--json`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceFacts {
     /// The backend's name.
-    pub device: &'static str,
+    pub name: &'static str,
     /// Threads that compute.
     pub threads: usize,
     /// The backend, its instruction set, its threads and why so many.
-    pub backend: String,
-    /// Whether the chat template is Smelt's own for the family, because the file has none.
-    pub built_in_template: Option<&'static str>,
+    pub description: String,
 }
 
 impl Facts {

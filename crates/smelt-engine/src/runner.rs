@@ -1,7 +1,7 @@
 //! Steps of the backend: rows in, logits out, pages taken as sequences grow.
 
 use crate::pages::Pages;
-use crate::{BackendChoice, Error, Settings};
+use crate::{BackendChoice, DeviceFacts, Error, Settings};
 use smelt_backend::{Backend, Output, PAGE_TOKENS, Reference, SequenceInput, StepInputs, StepLimits};
 use smelt_checkpoint::Checkpoint;
 use smelt_cpu::{Cpu, CpuSettings};
@@ -46,18 +46,12 @@ impl Device {
         })
     }
 
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Cpu(_) => "cpu",
-            Self::Reference(_) => "reference",
-        }
-    }
-
-    pub(crate) fn threads(&self) -> usize {
-        match self {
-            Self::Cpu(cpu) => cpu.thread_plan().threads,
-            Self::Reference(_) => 1,
-        }
+    pub(crate) fn facts(&self) -> DeviceFacts {
+        let (name, threads, backend): (_, _, &dyn Backend) = match self {
+            Self::Cpu(cpu) => ("cpu", cpu.thread_plan().threads, &**cpu),
+            Self::Reference(reference) => ("reference", 1, &**reference),
+        };
+        DeviceFacts { name, threads, description: backend.describe() }
     }
 
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
@@ -76,8 +70,6 @@ pub(crate) struct Runner {
     batch: usize,
     logit_rows: usize,
     pub(crate) vocab_size: usize,
-    pub(crate) kv_bytes_per_token: usize,
-    pub(crate) weight_bytes_per_token: u64,
     positions: Vec<u32>,
     sequence: Vec<u32>,
     wanted: Vec<u32>,
@@ -125,8 +117,6 @@ impl Runner {
         settings: &Settings,
     ) -> Result<Self, Error> {
         let vocab_size = model.spec.vocab_size;
-        let kv_bytes_per_token = model.program.caches.iter().map(|c| c.bytes_per_token()).sum();
-        let weight_bytes_per_token = model.program.weight_bytes_per_token();
         let width = |output| model.program.buffers[model.program.output_for(output).index()].width;
         let widths = Widths { logits: width(Output::Logits), states: width(Output::States) };
         device.backend().prepare(model.program, model.weights)?;
@@ -137,8 +127,6 @@ impl Runner {
             batch: settings.batch,
             logit_rows: settings.logit_rows,
             vocab_size,
-            kv_bytes_per_token,
-            weight_bytes_per_token,
             positions: Vec::new(),
             sequence: Vec::new(),
             wanted: Vec::new(),

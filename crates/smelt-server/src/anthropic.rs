@@ -9,11 +9,11 @@ use smelt_api::anthropic::{
     StopReason, Usage,
 };
 use smelt_engine::Finish;
-use smelt_engine::scheduler::Request;
 use smelt_engine::tokenizer::answer::Part;
 
 use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
+use crate::daemon::Request;
 use crate::generation::{Answer, Generation, News};
 use crate::models::Loaded;
 use crate::prompt;
@@ -29,7 +29,7 @@ pub(crate) async fn count(call: Call) -> Result<Response, ApiError> {
 async fn encode(call: &Call, conversation: Conversation) -> Result<(Arc<Loaded>, Prepared), ApiError> {
     call.tolerate(&conversation.unknown);
     call.app.metrics.volatile_blocks.add(conversation.volatile as u64);
-    let model = call.app.models.find(Some(&conversation.model))?;
+    let model = call.app.models.find(Some(&conversation.model)).await?;
     let continues = conversation.continues();
     let Conversation { messages, tools, reasoning, structure, .. } = conversation;
     let prompt = ChatPrompt { messages, tools, reasoning, structure, continues, ..ChatPrompt::default() };
@@ -48,7 +48,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         ..Request::new(prompt.tokens, prompt::sampler(&model, &sampling)?)
     };
     let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;
+    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time).await?;
     let message = MessageResponse {
         id: format!("msg_{}", call.id),
         kind: "message",

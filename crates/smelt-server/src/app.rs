@@ -38,6 +38,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// The responses that are kept.
     pub(crate) responses: responses::Store,
+    /// Whether models that are to be warm are not there yet.
+    pub(crate) warming: AtomicBool,
     /// Whether the server takes no more requests.
     pub(crate) draining: AtomicBool,
     /// Whether it listens to this machine only.
@@ -48,11 +50,11 @@ pub(crate) struct App {
 impl App {
     /// Whether requests can be answered, and the word for it.
     pub(crate) fn health(&self) -> (bool, &'static str) {
-        match (self.draining.load(Ordering::Relaxed), self.models.are_ready()) {
-            (true, _) => (false, "draining"),
-            (false, true) => (true, "ok"),
-            (false, false) if self.models.loaded().any(|m| !m.handle.is_running()) => (false, "failed"),
-            (false, false) => (false, "loading"),
+        match () {
+            () if self.draining.load(Ordering::Relaxed) => (false, "draining"),
+            () if self.models.are_restarting() => (false, "restarting"),
+            () if self.warming.load(Ordering::Relaxed) => (false, "loading"),
+            () => (true, "ok"),
         }
     }
 }

@@ -7,11 +7,12 @@ use smelt_api::{ApiError, ChatMessage, Code, Effort, Reasoning, Role, Structure,
 use smelt_engine::chat::{Message, RenderOptions};
 use smelt_engine::tokenizer::answer::{ReaderOptions, ThinkTags, Tool, ToolSet};
 use smelt_engine::tokenizer::chat::{Abilities, ChatTemplate, Rendered, TemplateError};
-use smelt_engine::{Constraint, Grammar, Model, ThinkingBudget};
+use smelt_engine::{Grammar, Model};
 
+use crate::daemon::{Requirement, Thoughts};
 use crate::models::Loaded;
 use crate::prompt::beside;
-use crate::structure::{constrain, refusal};
+use crate::structure::{refusal, requirement};
 
 /// How a conversation becomes a prompt.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +38,7 @@ pub(crate) struct Prepared {
     /// The control tokens that reading needs to see.
     pub(crate) shown: Arc<[u32]>,
     /// What the answer must look like.
-    pub(crate) constraint: Option<Box<dyn Constraint>>,
+    pub(crate) constraint: Option<Requirement>,
 }
 
 /// Variables that are the template's own.
@@ -79,16 +80,25 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
             "can't be had together with tools, because a call has another form; use tool_choice none";
         return Err(ApiError::value(structure.param.clone(), problem));
     }
-    // An answer that has begun has no thoughts any more, and one that is to have none is held from its beginning.
-    let thinks = begun.is_none() && budget(template, prompt.reasoning) != Some(0);
-    let thoughts = abilities.thinking.filter(|_| thinks).map(|tags| (tags, is_open));
-    let call = demanded_call(model, abilities, &tools, &prompt.tools, thoughts)?;
+    let tokens = budget(template, prompt.reasoning);
+    let thoughts = abilities.thinking.map(|tags| Thoughts {
+        tags,
+        is_open,
+        // An answer that has begun has no thoughts any more, and one that is to have none is held from its beginning.
+        are_free: begun.is_none() && tokens != Some(0),
+        budget: tokens,
+    });
+    let call = demanded_call(model, abilities, &tools, &prompt.tools)?;
     let calls_are_certain = call.is_some();
-    let structure = prompt.structure.map(|structure| constrain(model, structure, thoughts)).transpose()?;
-    let mut constraint = call.or(structure);
-    if let (Some(tags), Some(tokens)) = (abilities.thinking, budget(template, prompt.reasoning)) {
-        constraint = Some(Box::new(ThinkingBudget::new(model, tags, is_open, tokens, constraint)));
-    }
+    let structure = prompt.structure.map(requirement).transpose()?;
+    let constraint = match call.or(structure) {
+        Some(requirement) => Some(Requirement { thoughts, ..requirement }),
+        None => thoughts.filter(|thoughts| thoughts.budget.is_some()).map(|thoughts| Requirement {
+            param: prompt.reasoning.param.to_owned(),
+            grammar: None,
+            thoughts: Some(thoughts),
+        }),
+    };
     let calls = (!tools.tools().is_empty()).then_some((abilities.calls, tools));
     Ok(Prepared {
         tokens: model.tokenizer().encode_rendered(&rendered),
@@ -104,7 +114,7 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
     })
 }
 
-/// Holds the answer to calls, behind its thoughts, where a call is demanded.
+/// Holds the answer to calls, where a call is demanded.
 ///
 /// # Errors
 /// Which tool's schema can't be enforced, and why.
@@ -113,8 +123,7 @@ fn demanded_call(
     abilities: &Abilities,
     set: &ToolSet,
     tools: &Tools,
-    thoughts: Option<(&'static ThinkTags, bool)>,
-) -> Result<Option<Box<dyn Constraint>>, ApiError> {
+) -> Result<Option<Requirement>, ApiError> {
     let one_call = match tools.choice {
         ToolChoice::Auto | ToolChoice::None => return Ok(None),
         ToolChoice::Required => !tools.parallel,
@@ -125,12 +134,11 @@ fn demanded_call(
         let i = tools.list.iter().position(|t| t.name == tool.name).unwrap_or(0);
         schema.map_err(|error| refusal(format!("tools[{i}]"), &error))?;
     }
-    let grammar = Grammar::calls(&abilities.calls.shape(set, one_call), model.tokenizer());
-    let constraint = grammar.and_then(|grammar| match thoughts {
-        Some((tags, is_open)) => model.constrain_behind_thoughts(&grammar, tags, is_open),
-        None => model.constrain(&grammar),
-    });
-    constraint.map(Some).map_err(|error| refusal("tools".to_owned(), &error))
+    let param = "tools".to_owned();
+    match Grammar::calls(&abilities.calls.shape(set, one_call), model.tokenizer()) {
+        Ok(grammar) => Ok(Some(Requirement { param, grammar: Some(grammar), thoughts: None })),
+        Err(error) => Err(refusal(param, &error)),
+    }
 }
 
 /// The tools that may be called.

@@ -20,7 +20,7 @@ use crate::prompt::{self, beside};
 /// OpenAI's route.
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let wanted = EmbeddingsRequest::read(&call.body)?;
-    let (encoding, model) = (wanted.encoding, call.app.models.find(wanted.model.as_deref())?);
+    let (encoding, model) = (wanted.encoding, call.app.models.find(wanted.model.as_deref()).await?);
     let Embedded { values, tokens } = embed(&call, &model, wanted).await?;
     let embedding =
         |(index, values)| Embedding { object: "embedding", index, embedding: Vector { values, encoding } };
@@ -35,7 +35,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
 /// Ollama's route.
 pub(crate) async fn embed_ollama(call: Call) -> Result<Response, ApiError> {
     let wanted = EmbeddingsRequest::read_ollama(&call.body)?;
-    let (name, model) = (wanted.model.clone(), call.app.models.find(wanted.model.as_deref())?);
+    let (name, model) = (wanted.model.clone(), call.app.models.find(wanted.model.as_deref()).await?);
     let Embedded { values, tokens } = embed(&call, &model, wanted).await?;
     Ok(json(&OllamaEmbeddings {
         model: name.unwrap_or_default(),
@@ -49,7 +49,7 @@ pub(crate) async fn embed_ollama(call: Call) -> Result<Response, ApiError> {
 /// Ollama's older route.
 pub(crate) async fn embed_old(call: Call) -> Result<Response, ApiError> {
     let wanted = EmbeddingsRequest::read_old(&call.body)?;
-    let model = call.app.models.find(wanted.model.as_deref())?;
+    let model = call.app.models.find(wanted.model.as_deref()).await?;
     let embedded = embed(&call, &model, wanted).await?;
     Ok(json(&OllamaEmbedding { embedding: embedded.values.into_iter().next().unwrap_or_default() }))
 }
@@ -71,8 +71,8 @@ async fn embed(call: &Call, model: &Arc<Loaded>, wanted: EmbeddingsRequest) -> R
         n => n.unwrap_or(hidden_dim),
     };
     let context = match wanted.num_ctx {
-        Some(n) => n.min(model.handle.context()),
-        None => model.handle.context(),
+        Some(n) => n.min(model.context),
+        None => model.context,
     };
     let (encoding, input, truncate) = (model.clone(), wanted.input, wanted.truncate);
     let texts = beside(move || {

@@ -1,16 +1,17 @@
 //! The engine's answers, read, from its thread to a client's task.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
-use smelt_api::{ApiError, Code};
-use smelt_engine::scheduler::{Event, Failure, Request, SubmitError, Ticket, Usage};
+use smelt_api::{ApiError, Code, KeepAlive};
+use smelt_engine::scheduler::Usage;
 use smelt_engine::tokenizer::answer::{Part, Reader, ReaderOptions, ToolCall};
 use smelt_engine::{Finish, TokenInfo};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
+use crate::daemon::{Event, Request, Ticket, Token, Work};
 use crate::models::Loaded;
 
 /// What happens to a request: [`Event`] with the answers' text read.
@@ -30,10 +31,13 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) struct Generation {
     inbox: Inbox,
+    model: Arc<Loaded>,
     /// Of each prompt, those of its answers.
     readers: Vec<Vec<Reader>>,
     /// Of each answer, tokens of thought.
     reasoning: Vec<Vec<usize>>,
+    /// Of each prompt, what of its tokens was told so far, and how many there are.
+    prompts: Vec<(Vec<TokenInfo>, usize)>,
     /// What was read and not told yet.
     news: VecDeque<(usize, News)>,
     /// Dropped, they cancel.
@@ -45,22 +49,41 @@ pub(crate) struct Generation {
 /// What the engine tells of prompts.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The prompt's number, and what happened to it.
-    events: UnboundedReceiver<(usize, Event)>,
+    events: UnboundedReceiver<Told>,
     /// Prompts that the engine has not begun with.
     waiting: usize,
     deadline: Instant,
     queue_time: Duration,
 }
 
+/// The prompt's number, and what happened to it.
+type Told = (usize, Result<Event, ApiError>);
+
 impl Inbox {
-    /// Of so many prompts, each of which must have begun in time.
-    pub(crate) fn new(
-        events: UnboundedReceiver<(usize, Event)>,
-        prompts: usize,
-        queue_time: Duration,
-    ) -> Self {
-        Self { events, waiting: prompts, deadline: Instant::now() + queue_time, queue_time }
+    /// Of so many prompts, each of which must have begun in time. What is sent arrives here.
+    pub(crate) fn new(prompts: usize, queue_time: Duration) -> (UnboundedSender<Told>, Self) {
+        // Events are few and small beside the tokens that they tell of, and `max_tokens` bounds their number.
+        let (sender, events) = unbounded_channel();
+        let deadline = Instant::now() + queue_time;
+        (sender, Self { events, waiting: prompts, deadline, queue_time })
+    }
+
+    /// Gives the engine what is to be done about a prompt, and waits until it has it.
+    ///
+    /// # Errors
+    /// Why it wasn't accepted, or that the wait was too long.
+    pub(crate) async fn submit(
+        &mut self,
+        model: &Arc<Loaded>,
+        work: Work,
+        keep: Option<KeepAlive>,
+        (prompt, sender): (usize, &UnboundedSender<Told>),
+    ) -> Result<Ticket, ApiError> {
+        let sender = sender.clone();
+        let sink = Box::new(move |event| sender.send((prompt, event)).is_ok());
+        let submit = model.handle.submit(model, work, keep, sink);
+        let accepted = tokio::time::timeout_at(self.deadline, submit).await;
+        accepted.unwrap_or_else(|_| Err(too_long(self.queue_time)))
     }
 
     /// What happens next.
@@ -70,27 +93,17 @@ impl Inbox {
     pub(crate) async fn receive(&mut self) -> Result<(usize, Event), ApiError> {
         let received = match self.waiting {
             0 => self.events.recv().await,
-            _ => tokio::time::timeout_at(self.deadline, self.events.recv()).await.map_err(|_| {
-                let message =
-                    format!("the engine had no time for the request in {} s", self.queue_time.as_secs());
-                ApiError::new(Code::Overloaded, message).retry_after(30)
-            })?,
+            _ => {
+                let received = tokio::time::timeout_at(self.deadline, self.events.recv()).await;
+                received.map_err(|_| too_long(self.queue_time))?
+            }
         };
-        match received {
-            None | Some((_, Event::Failed(Failure::Stopped))) => {
-                let message =
-                    "the server is stopping, and the answer is not complete; send the request again";
-                Err(ApiError::new(Code::Unavailable, message).retry_after(5))
-            }
-            Some((_, Event::Failed(failure))) => {
-                tracing::error!(%failure, "an answer failed");
-                Err(failure_error(&failure))
-            }
-            Some(event) => {
-                self.waiting -= usize::from(matches!(event.1, Event::Started { .. }));
-                Ok(event)
-            }
-        }
+        // The engine tells the end of each request.
+        let lost = || ApiError::new(Code::Unavailable, "the server is stopping").retry_after(5);
+        let (prompt, event) = received.ok_or_else(lost)?;
+        let event = event?;
+        self.waiting -= usize::from(matches!(event, Event::Started { .. }));
+        Ok((prompt, event))
     }
 }
 
@@ -99,29 +112,47 @@ impl Generation {
     ///
     /// # Errors
     /// Why one wasn't accepted; then none is answered.
-    pub(crate) fn submit(
-        model: &Loaded,
+    pub(crate) async fn submit(
+        model: &Arc<Loaded>,
         requests: Vec<Request>,
         reading: &ReaderOptions,
         queue_time: Duration,
     ) -> Result<Self, ApiError> {
+        Self::submit_keeping(model, requests, reading, queue_time, None).await
+    }
+
+    /// The same, and says how long the model is to be kept when nobody uses it any more.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub(crate) async fn submit_keeping(
+        model: &Arc<Loaded>,
+        requests: Vec<Request>,
+        reading: &ReaderOptions,
+        queue_time: Duration,
+        keep: Option<KeepAlive>,
+    ) -> Result<Self, ApiError> {
         let reader = Reader::new(reading.clone());
         let readers = requests.iter().map(|request| vec![reader.clone(); request.n]).collect();
         let reasoning = requests.iter().map(|request| vec![0; request.n]).collect();
-        // Events are few and small beside the tokens that they tell of, and `max_tokens` bounds their number.
-        let (sender, events) = unbounded_channel();
+        let prompts = requests.iter().map(|request| (Vec::new(), request.prompt.len())).collect();
+        let (sender, mut inbox) = Inbox::new(requests.len(), queue_time);
         let open = requests.len();
-        let submit = |(prompt, request): (usize, Request)| {
-            let sender = sender.clone();
-            let sink = move |event| match sender.send((prompt, event)) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            };
-            model.handle.submit(request, Box::new(sink)).map_err(refusal)
-        };
-        let tickets = requests.into_iter().enumerate().map(submit).collect::<Result<_, _>>()?;
-        let inbox = Inbox::new(events, open, queue_time);
-        Ok(Self { inbox, readers, reasoning, news: VecDeque::new(), _tickets: tickets, open })
+        let mut tickets = Vec::with_capacity(open);
+        for (prompt, request) in requests.into_iter().enumerate() {
+            let work = Work::Generate(request.into());
+            tickets.push(inbox.submit(model, work, keep, (prompt, &sender)).await?);
+        }
+        Ok(Self {
+            inbox,
+            model: model.clone(),
+            readers,
+            reasoning,
+            prompts,
+            news: VecDeque::new(),
+            _tickets: tickets,
+            open,
+        })
     }
 
     /// What happens next, with the prompt's number; `None` when all answers ended.
@@ -142,9 +173,18 @@ impl Generation {
     }
 
     fn read(&mut self, prompt: usize, event: Event) {
+        let tokenizer = self.model.model().tokenizer();
+        let infos = |tokens: Vec<Token>| tokens.into_iter().map(|token| token.info(tokenizer));
         let news = match event {
             Event::Started { cached_tokens, prompt_tokens } => News::Started { cached_tokens, prompt_tokens },
-            Event::PromptLogprobs(tokens) => News::PromptLogprobs(tokens),
+            Event::PromptLogprobs(tokens) => {
+                let (told, all) = &mut self.prompts[prompt];
+                told.extend(infos(tokens));
+                if told.len() < *all {
+                    return;
+                }
+                News::PromptLogprobs(std::mem::take(told))
+            }
             Event::Delta { index, text, tokens } => {
                 let reader = &mut self.readers[prompt][index];
                 let was_thinking = reader.is_thinking();
@@ -152,6 +192,7 @@ impl Generation {
                 if was_thinking || reader.is_thinking() {
                     self.reasoning[prompt][index] += tokens.len();
                 }
+                let tokens = infos(tokens).collect();
                 News::Delta { index, parts, tokens }
             }
             Event::Finished { index, finish, usage } => {
@@ -168,8 +209,12 @@ impl Generation {
                 self.open -= 1;
                 return;
             }
-            // Nobody here asks for the first, and the inbox has seen to the second.
-            Event::Pooled { .. } | Event::Failed(_) => return,
+            // Nobody here asks for the first, and the others are the supervisor's to hear.
+            Event::Pooled { .. }
+            | Event::Accepted
+            | Event::Refused(_)
+            | Event::CommitReady
+            | Event::Failed(_) => return,
         };
         self.news.push_back((prompt, news));
     }
@@ -187,30 +232,9 @@ impl Generation {
     }
 }
 
-fn failure_error(failure: &Failure) -> ApiError {
-    let code = match failure {
-        // What the request asked for leaves no token to choose, or grew too complex.
-        Failure::Engine(error) => match **error {
-            smelt_engine::Error::Sampler(_) | smelt_engine::Error::Constraint(_) => Code::InvalidValue,
-            _ => Code::Internal,
-        },
-        _ => Code::Internal,
-    };
-    ApiError::new(code, failure.to_string())
-}
-
-/// Why a request wasn't accepted, for its client.
-pub(crate) fn refusal(error: SubmitError) -> ApiError {
-    match error {
-        SubmitError::QueueFull { retry_after, .. } => {
-            let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX);
-            ApiError::new(Code::Overloaded, error.to_string()).retry_after(seconds.max(1))
-        }
-        SubmitError::TooLong { prompt_tokens, context } => ApiError::context_length(prompt_tokens, context),
-        SubmitError::Stopping => ApiError::new(Code::Unavailable, error.to_string()).retry_after(5),
-        SubmitError::Stopped(_) => ApiError::new(Code::Internal, error.to_string()),
-        SubmitError::Invalid(error) => ApiError::new(Code::InvalidValue, error.to_string()),
-    }
+fn too_long(queue_time: Duration) -> ApiError {
+    let message = format!("the engine had no time for the request in {} s", queue_time.as_secs());
+    ApiError::new(Code::Overloaded, message).retry_after(30)
 }
 
 /// The answers to one prompt.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use smelt_api::ApiError;
 use smelt_api::ollama::{self, Details, ListedModel};
@@ -30,21 +30,37 @@ pub(crate) async fn version(_: Call) -> Result<Response, ApiError> {
 }
 
 pub(crate) async fn models(call: Call) -> Result<Response, ApiError> {
-    Ok(json(&Page { object: "list", data: call.app.models.loaded().map(|m| openai_model(m)).collect() }))
+    let since = call.app.models.since;
+    let data = offered(&call).await.iter().map(|model| openai_model(model, since)).collect();
+    Ok(json(&Page { object: "list", data }))
 }
 
 pub(crate) async fn model(call: Call) -> Result<Response, ApiError> {
-    Ok(json(&openai_model(&*call.app.models.find(call.tail.as_deref())?)))
+    let model = call.app.models.find(call.tail.as_deref()).await?;
+    Ok(json(&openai_model(&model, call.app.models.since)))
 }
 
-fn openai_model(model: &Loaded) -> Model {
+/// All models whose files make sense.
+async fn offered(call: &Call) -> Vec<Arc<Loaded>> {
+    let models = &call.app.models;
+    let mut all = Vec::with_capacity(models.offers().len());
+    for offer in models.offers() {
+        match models.open(offer).await {
+            Ok(model) => all.push(model),
+            Err(error) => tracing::warn!(model = offer.source.name, why = error.message, "not listed"),
+        }
+    }
+    all
+}
+
+fn openai_model(model: &Loaded, since: Timestamp) -> Model {
     Model {
         id: model.name().to_owned(),
         object: "model",
-        created: seconds(model.since),
+        created: seconds(since),
         owned_by: "smelt",
         root: model.name().to_owned(),
-        max_model_len: model.handle.context(),
+        max_model_len: model.context,
     }
 }
 
@@ -54,20 +70,22 @@ pub(crate) fn seconds(time: Timestamp) -> u64 {
 }
 
 pub(crate) async fn tags(call: Call) -> Result<Response, ApiError> {
-    Ok(json(&ollama::Models { models: call.app.models.loaded().map(listed).collect() }))
+    Ok(json(&ollama::Models { models: offered(&call).await.iter().map(listed).collect() }))
 }
 
 pub(crate) async fn ps(call: Call) -> Result<Response, ApiError> {
-    // Models stay loaded while the server runs.
-    let expires =
-        Timestamp::now().checked_add(SignedDuration::from_hours(24 * 365)).unwrap_or(Timestamp::MAX);
-    let running = |model: &Arc<Loaded>| ListedModel {
-        context_length: Some(model.handle.context()),
-        expires_at: Some(expires.to_string()),
-        size_vram: Some(0),
-        ..listed(model)
-    };
-    Ok(json(&ollama::Models { models: call.app.models.loaded().map(running).collect() }))
+    let models = &call.app.models;
+    let mut running = Vec::new();
+    for offer in models.offers().iter().filter(|offer| offer.handle.process().is_some()) {
+        let model = models.open(offer).await?;
+        running.push(ListedModel {
+            context_length: Some(model.context),
+            expires_at: Some(offer.handle.expires().to_string()),
+            size_vram: Some(0),
+            ..listed(&model)
+        });
+    }
+    Ok(json(&ollama::Models { models: running }))
 }
 
 fn listed(model: &Arc<Loaded>) -> ListedModel {
@@ -109,7 +127,7 @@ fn count(parameters: u64) -> String {
 }
 
 pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
-    let model = call.app.models.find(Some(&ollama::read_show(&call.body)?))?;
+    let model = call.app.models.find(Some(&ollama::read_show(&call.body)?)).await?;
     let facts = model.model().facts();
     let family = facts.architecture;
     let info: [(String, Value); 6] = [

@@ -6,10 +6,12 @@
 //!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
 //!       openai/ anthropic ollama tokens      one dialect each: wire types to engine requests, and back
 //!         conversation  messages and tools to a prompt, and how its answer is read
-//!         structure   schemas and grammars to constraints
+//!         structure   schemas and grammars to what the engine holds answers to
 //!         prompt      texts to tokens, wishes to settings
 //!         generation  the engine's events, read, which end with whoever waits for them
 //!         stream      pieces of an answer to a body
+//!     models  what is offered: names, files, what prompts need of them
+//!       daemon  engines, each in a process of its own
 //! ```
 //!
 //! Architecture Invariant: a client that goes away drops its future or its body, and with it the engine's ticket:
@@ -22,6 +24,7 @@ mod access;
 mod anthropic;
 mod app;
 mod conversation;
+mod daemon;
 mod embeddings;
 mod generation;
 mod info;
@@ -43,6 +46,7 @@ mod tls;
 mod tokens;
 
 pub use access::ApiKey;
+pub use daemon::{DaemonError, Launch, run_daemon};
 pub use listen::{Server, Stopper};
 pub use models::ModelSource;
 pub use settings::{DEFAULT_PORT, Error, Limits, Settings};

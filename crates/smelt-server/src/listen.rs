@@ -52,7 +52,7 @@ impl Server {
     /// # Errors
     /// If the address is taken, or the models make no sense.
     pub fn bind(settings: Settings, models: Vec<ModelSource>) -> Result<Self, Error> {
-        let models = Models::new(models)?;
+        let models = Models::new(models, &settings)?;
         let (host, port) = (settings.host.clone(), settings.port);
         let failed = |source| Error::Bind { host: host.clone(), port, source };
         let listener = TcpListener::bind((host.as_str(), port)).map_err(failed)?;
@@ -62,6 +62,7 @@ impl Server {
             models,
             metrics: Metrics::default(),
             responses: Store::new(settings.limits.responses),
+            warming: AtomicBool::new(true),
             draining: AtomicBool::new(false),
             loopback: address.ip().is_loopback(),
             started: Timestamp::now(),
@@ -83,7 +84,7 @@ impl Server {
         self.stopper.clone()
     }
 
-    /// Loads the models and answers requests until told to stop. Meanwhile `/health` says 503.
+    /// Answers requests until told to stop. Until the models that are to be warm are loaded, `/health` says 503.
     ///
     /// # Errors
     /// If a model can't be loaded, or the machine refuses threads.
@@ -104,7 +105,7 @@ impl Server {
             stop_on_signals(self.stopper.clone()).map_err(failed("listen to signals"))?;
         }
         let app = self.app.clone();
-        let mut loading = tokio::task::spawn_blocking(move || app.models.load(&app.settings.scheduler));
+        let mut loading = tokio::spawn(async move { app.models.run().await });
         let connections = Connections::new(&self.app);
         let mut stopped = self.stopper.0.subscribe();
         let mut is_loading = true;
@@ -114,7 +115,7 @@ impl Server {
                 loaded = &mut loading, if is_loading => {
                     is_loading = false;
                     match loaded {
-                        Ok(Ok(())) => {}
+                        Ok(Ok(())) => self.app.warming.store(false, Ordering::Relaxed),
                         Ok(Err(error)) => break Err(error),
                         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
                     }
@@ -126,7 +127,7 @@ impl Server {
         self.app.draining.store(true, Ordering::Relaxed);
         tracing::info!("stopping");
         let (app, drain) = (self.app.clone(), self.app.settings.limits.drain_time);
-        let engines = tokio::task::spawn_blocking(move || app.models.shutdown(drain));
+        let engines = tokio::spawn(async move { app.models.shutdown(drain).await });
         connections.close(drain, engines).await;
         result
     }

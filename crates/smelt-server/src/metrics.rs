@@ -148,7 +148,7 @@ static ENDS: &[End] =
 
 pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
     // The format's own version, not Prometheus's.
-    Ok(with_type("text/plain; version=0.0.4; charset=utf-8", text(&call.app)))
+    Ok(with_type("text/plain; version=0.0.4; charset=utf-8", text(&call.app).await))
 }
 
 /// A document under construction. Writing to a string can't fail.
@@ -168,11 +168,14 @@ impl Text {
     }
 }
 
-fn text(app: &App) -> String {
-    let stats = |m: &std::sync::Arc<crate::models::Loaded>| {
-        (format!("model_name=\"{}\"", escape(m.name())), m.handle.stats())
-    };
-    let models: Vec<(String, Stats)> = app.models.loaded().map(stats).collect();
+async fn text(app: &App) -> String {
+    let mut models: Vec<(String, Stats)> = Vec::new();
+    let mut restarts = Vec::new();
+    for offer in app.models.offers() {
+        let label = format!("model_name=\"{}\"", escape(&offer.source.name));
+        restarts.push((label.clone(), offer.handle.restarts()));
+        models.push((label, offer.handle.stats().await));
+    }
     let mut text = Text::default();
     own(&mut text, app);
     for Series(own, alias, about, grows, value) in SERIES {
@@ -183,6 +186,8 @@ fn text(app: &App) -> String {
             models.iter().for_each(|(label, stats)| text.line(&name, label, value(stats)));
         }
     }
+    text.head("smelt_engine_restarts_total", "counter", "how often an engine was lost and started again");
+    restarts.iter().for_each(|(label, count)| text.line("smelt_engine_restarts_total", label, *count as f64));
     for name in ["smelt_answers_total", "vllm:request_success_total"] {
         text.head(name, "counter", "answers by how they ended");
         for (label, stats) in &models {

@@ -1,17 +1,18 @@
-//! The models that are served.
+//! The models that are offered.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use smelt_api::{ApiError, Code};
+use smelt_api::{ApiError, Code, KeepAlive};
+use smelt_engine::Model;
 use smelt_engine::sampler::SamplerSettings;
-use smelt_engine::scheduler::{Handle, Scheduler, SchedulerSettings};
-use smelt_engine::{Engine, Model};
 
 use crate::conversation;
-use crate::settings::Error;
+use crate::daemon::{Handle, Memory, Need, State, Supervisor, Terms};
+use crate::prompt::beside;
+use crate::settings::{Error, Settings};
 
 /// A model to serve.
 #[derive(Debug, Clone)]
@@ -31,15 +32,21 @@ pub struct ModelSource {
     pub quantization: String,
     /// `sha256:…`, or empty if it isn't known.
     pub digest: String,
+    /// Load it when the server starts, and not when somebody asks for it.
+    pub warm: bool,
 }
 
-/// A model that is loaded.
+/// A model that is being asked for: all of it but its weights.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) source: ModelSource,
+    model: Model,
+    /// The way to its engine.
     pub(crate) handle: Handle,
-    /// When it was loaded.
-    pub(crate) since: Timestamp,
+    /// Tokens that an answer may have with its prompt: what the model and the cache hold.
+    pub(crate) context: usize,
+    /// What its engine takes.
+    pub(crate) need: Need,
     /// When its file was written.
     pub(crate) modified: Timestamp,
     /// Control tokens that are marks of reasoning, and those that are marks of calls too.
@@ -59,27 +66,35 @@ impl Loaded {
 
     /// What of it any thread may read.
     pub(crate) fn model(&self) -> &Model {
-        self.handle.model()
+        &self.model
     }
 }
 
+/// A model that is offered.
 #[derive(Debug)]
-struct Slot {
-    source: ModelSource,
-    loaded: OnceLock<Arc<Loaded>>,
-    /// The engine's thread; taken to stop it.
-    scheduler: Mutex<Option<Scheduler>>,
+pub(crate) struct Offer {
+    pub(crate) source: ModelSource,
+    pub(crate) handle: Handle,
+    /// Runs its engine, until it does.
+    supervisor: Mutex<Option<Supervisor>>,
+    /// What prompts need, while it is in use.
+    loaded: tokio::sync::Mutex<Weak<Loaded>>,
 }
 
 /// All models, in the order in which they were named.
 #[derive(Debug)]
-pub(crate) struct Models(Vec<Slot>);
+pub(crate) struct Models {
+    offers: Vec<Offer>,
+    terms: Arc<Terms>,
+    /// When the server began to offer them.
+    pub(crate) since: Timestamp,
+}
 
 /// What Ollama's clients put behind a name that has no tag.
 const LATEST: &str = ":latest";
 
 impl Models {
-    pub(crate) fn new(sources: Vec<ModelSource>) -> Result<Self, Error> {
+    pub(crate) fn new(sources: Vec<ModelSource>, settings: &Settings) -> Result<Self, Error> {
         if sources.is_empty() {
             return Err(Error::NoModel);
         }
@@ -88,33 +103,63 @@ impl Models {
                 return Err(Error::SameName(source.name.clone()));
             }
         }
-        let slot = |source| Slot { source, loaded: OnceLock::new(), scheduler: Mutex::new(None) };
-        Ok(Self(sources.into_iter().map(slot).collect()))
+        let terms = Arc::new(Terms {
+            launch: settings.launch.clone(),
+            scheduler: settings.scheduler,
+            step_time: settings.limits.step_time,
+            keep: settings.idle_time.map_or(KeepAlive::Always, KeepAlive::For),
+            memory: Memory::new(settings.memory),
+        });
+        let offer = |source: ModelSource| {
+            let (supervisor, handle) = Supervisor::new(source.clone(), terms.clone());
+            Offer { source, handle, supervisor: Mutex::new(Some(supervisor)), loaded: Default::default() }
+        };
+        let offers = sources.into_iter().map(offer).collect();
+        Ok(Self { offers, terms, since: Timestamp::now() })
     }
 
-    /// Loads all models, one after another.
-    pub(crate) fn load(&self, settings: &SchedulerSettings) -> Result<(), Error> {
-        self.0.iter().try_for_each(|slot| slot.load(settings))
-    }
-
-    /// The models that are loaded.
-    pub(crate) fn loaded(&self) -> impl Iterator<Item = &Arc<Loaded>> {
-        self.0.iter().filter_map(|slot| slot.loaded.get())
-    }
-
-    /// Whether every model is there and its engine runs.
-    pub(crate) fn are_ready(&self) -> bool {
-        self.0.iter().all(|slot| slot.loaded.get().is_some_and(|loaded| loaded.handle.is_running()))
-    }
-
-    /// The model of that name; without a name, the only one.
+    /// Runs the engines' supervisors, and loads the models that are to be warm, one after another.
     ///
     /// # Errors
-    /// If there is none, or it isn't loaded yet.
-    pub(crate) fn find(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
-        let slot = match (name, self.0.as_slice()) {
-            (Some(name), slots) => {
-                slots.iter().find(|slot| is_name(name, &slot.source.name)).ok_or_else(|| {
+    /// If one of these can't be loaded.
+    pub(crate) async fn run(&self) -> Result<(), Error> {
+        for offer in &self.offers {
+            let supervisor = offer.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+            supervisor.map(|supervisor| tokio::spawn(supervisor.run()));
+        }
+        for offer in self.offers.iter().filter(|offer| offer.source.warm) {
+            let failed =
+                |error: ApiError| Error::Model { file: offer.source.file.clone(), why: error.message };
+            let model = self.open(offer).await.map_err(failed)?;
+            loop {
+                match offer.handle.load(&model, None).await {
+                    // It is started again.
+                    Err(error) if error.code == Code::EngineFailed => {}
+                    result => break result.map_err(failed)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All models.
+    pub(crate) fn offers(&self) -> &[Offer] {
+        &self.offers
+    }
+
+    /// Whether an engine was lost and is not there again.
+    pub(crate) fn are_restarting(&self) -> bool {
+        self.offers.iter().any(|offer| offer.handle.state() == State::Restarting)
+    }
+
+    /// The model of that name; without a name, the only one. It is not loaded by that.
+    ///
+    /// # Errors
+    /// If there is none, or its file makes no sense.
+    pub(crate) async fn find(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
+        let offer = match (name, self.offers.as_slice()) {
+            (Some(name), offers) => {
+                offers.iter().find(|offer| is_name(name, &offer.source.name)).ok_or_else(|| {
                     let message = format!("there is no model {name:?}; there is {}", self.names());
                     ApiError { param: Some("model".into()), ..ApiError::new(Code::ModelNotFound, message) }
                 })?
@@ -128,24 +173,34 @@ impl Models {
                 });
             }
         };
-        slot.loaded.get().cloned().ok_or_else(|| {
-            let message = format!("the model {:?} is being loaded; try again", slot.source.name);
-            ApiError::new(Code::Unavailable, message).retry_after(1)
-        })
+        self.open(offer).await
+    }
+
+    /// What prompts for a model need; who asks at the same time shares it.
+    ///
+    /// # Errors
+    /// If its file makes no sense.
+    pub(crate) async fn open(&self, offer: &Offer) -> Result<Arc<Loaded>, ApiError> {
+        let mut loaded = offer.loaded.lock().await;
+        if let Some(loaded) = loaded.upgrade() {
+            return Ok(loaded);
+        }
+        let (source, handle, terms) = (offer.source.clone(), offer.handle.clone(), self.terms.clone());
+        let opened = Arc::new(beside(move || open(source, handle, &terms)).await?);
+        *loaded = Arc::downgrade(&opened);
+        Ok(opened)
     }
 
     fn names(&self) -> String {
-        self.0.iter().map(|slot| slot.source.name.as_str()).collect::<Vec<_>>().join(", ")
+        self.offers.iter().map(|offer| offer.source.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
     /// Takes no more requests, and gives open ones `drain` to end. Returns when the engines are gone.
-    pub(crate) fn shutdown(&self, drain: Duration) {
-        let take = |slot: &Slot| slot.scheduler.lock().unwrap_or_else(PoisonError::into_inner).take();
-        std::thread::scope(|threads| {
-            for scheduler in self.0.iter().filter_map(take) {
-                threads.spawn(move || scheduler.shutdown(drain));
-            }
-        });
+    pub(crate) async fn shutdown(&self, drain: Duration) {
+        self.offers.iter().for_each(|offer| offer.handle.stop(drain));
+        for offer in &self.offers {
+            offer.handle.stopped().await;
+        }
     }
 }
 
@@ -154,36 +209,18 @@ fn is_name(name: &str, of: &str) -> bool {
     name == of || name.strip_suffix(LATEST) == Some(of) || of.strip_suffix(LATEST) == Some(name)
 }
 
-impl Slot {
-    fn load(&self, settings: &SchedulerSettings) -> Result<(), Error> {
-        let file = &self.source.file;
-        let failed = |source| Error::Model { file: file.clone(), source: Box::new(source) };
-        let start = std::time::Instant::now();
-        let engine = Engine::load(file, &self.source.engine).map_err(failed)?;
-        let scheduler = Scheduler::start(engine, settings).map_err(failed)?;
-        let written = std::fs::metadata(file).and_then(|meta| meta.modified());
-        let since = Timestamp::now();
-        let loaded = Loaded {
-            source: self.source.clone(),
-            handle: scheduler.handle(),
-            since,
-            marks: OnceLock::new(),
-            modified: written.ok().and_then(|time| Timestamp::try_from(time).ok()).unwrap_or(since),
-        };
-        let facts = loaded.model().facts();
-        tracing::info!(
-            model = self.source.name,
-            architecture = facts.architecture,
-            context = loaded.handle.context(),
-            backend = facts.backend,
-            seconds = start.elapsed().as_secs_f64(),
-            "model loaded"
-        );
-        *self.scheduler.lock().unwrap_or_else(PoisonError::into_inner) = Some(scheduler);
-        // Models are loaded once.
-        let _ = self.loaded.set(Arc::new(loaded));
-        Ok(())
-    }
+fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, ApiError> {
+    let failed = |error: smelt_engine::Error| {
+        ApiError::new(Code::Internal, format!("the model {:?} can't be loaded: {error}", source.name))
+    };
+    let model = Model::open(&source.file, &source.engine).map_err(failed)?;
+    let context = terms.scheduler.context(&model).map_err(failed)?;
+    let facts = model.facts();
+    let cache = (context as u64).saturating_mul(facts.kv_bytes_per_token as u64);
+    let need = Need { least: facts.weight_bytes, usual: facts.weight_bytes.saturating_add(cache) };
+    let written = std::fs::metadata(&source.file).and_then(|meta| meta.modified()).ok();
+    let modified = written.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_else(Timestamp::now);
+    Ok(Loaded { source, model, handle, context, need, modified, marks: OnceLock::new() })
 }
 
 #[cfg(test)]

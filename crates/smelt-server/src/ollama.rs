@@ -1,7 +1,7 @@
 //! Ollama's routes that answer.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use jiff::Timestamp;
@@ -9,13 +9,13 @@ use smelt_api::ollama::{
     Answer as Piece, AnswerMessage, Call as ToolCall, CalledFunction, ChatRequest, Common, End,
     GenerateRequest,
 };
-use smelt_api::{ApiError, ChatMessage, Role};
+use smelt_api::{ApiError, ChatMessage, KeepAlive, Role};
 use smelt_engine::Finish;
-use smelt_engine::scheduler::Request;
 use smelt_engine::tokenizer::answer::{Part, ReaderOptions, ToolCall as CompleteCall};
 
 use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
+use crate::daemon::Request;
 use crate::generation::{Answer, Generation, News};
 use crate::models::Loaded;
 use crate::prompt::{self, beside};
@@ -32,9 +32,9 @@ enum Form {
 pub(crate) async fn chat(call: Call) -> Result<Response, ApiError> {
     let ChatRequest { mut common, messages, tools } = ChatRequest::read(&call.body)?;
     call.tolerate(&common.unknown);
-    let model = call.app.models.find(Some(&common.model))?;
+    let model = call.app.models.find(Some(&common.model)).await?;
     if messages.is_empty() {
-        return Ok(loaded(&call, Form::Chat, &common));
+        return load(&call, &model, Form::Chat, &common).await;
     }
     let (reasoning, structure) = (common.reasoning, common.structure.take());
     let prompt = ChatPrompt { messages, tools, reasoning, structure, ..ChatPrompt::default() };
@@ -46,13 +46,13 @@ pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
     let GenerateRequest { mut common, prompt: text, system, raw, suffix } =
         GenerateRequest::read(&call.body)?;
     call.tolerate(&common.unknown);
-    let model = call.app.models.find(Some(&common.model))?;
+    let model = call.app.models.find(Some(&common.model)).await?;
     if text.is_empty() && suffix.is_none() {
-        return Ok(loaded(&call, Form::Generate, &common));
+        return load(&call, &model, Form::Generate, &common).await;
     }
     let structure = common.structure.take();
     let prompt = if raw || suffix.is_some() {
-        let constraint = structure::constraint(&model, structure).await?;
+        let constraint = structure.map(structure::requirement).transpose()?;
         let model = model.clone();
         let tokens = beside(move || match suffix {
             Some(suffix) => prompt::encode_around(model.model(), &text, &suffix),
@@ -76,10 +76,20 @@ async fn prepare_chat(model: &Arc<Loaded>, prompt: ChatPrompt) -> Result<Prepare
     prepare(model, ChatPrompt { continues, ..prompt }).await
 }
 
-/// The answer to a request without a prompt, which asks for the model to be loaded. It is.
-fn loaded(call: &Call, form: Form, common: &Common) -> Response {
-    let end = End { done_reason: "load", total_duration: nanoseconds(call.arrival), ..End::default() };
-    json(&piece(form, &common.model, Answer::new(), Some(end)))
+/// Answers a request without a prompt, which asks for the model to be loaded, or to be unloaded if it is kept for no time.
+async fn load(call: &Call, model: &Arc<Loaded>, form: Form, common: &Common) -> Result<Response, ApiError> {
+    let done_reason = match common.keep_alive {
+        Some(keep @ KeepAlive::For(Duration::ZERO)) => {
+            model.handle.keep(keep);
+            "unload"
+        }
+        keep => {
+            model.handle.load(model, keep).await?;
+            "load"
+        }
+    };
+    let end = End { done_reason, total_duration: nanoseconds(call.arrival), ..End::default() };
+    Ok(json(&piece(form, &common.model, Answer::new(), Some(end))))
 }
 
 /// A piece of an answer, or all of it.
@@ -152,12 +162,14 @@ async fn answer(
     let request = Request {
         shown: prompt.shown,
         constraint: prompt.constraint,
-        max_tokens: most_tokens(&common, prompt.tokens.len(), model.handle.context())?,
+        max_tokens: most_tokens(&common, prompt.tokens.len(), model.context)?,
         stop: common.limits.stop.clone(),
         ..Request::new(prompt.tokens, prompt::sampler(&model, &common.sampling)?)
     };
     let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;
+    let generation =
+        Generation::submit_keeping(&model, vec![request], &prompt.reading, queue_time, common.keep_alive)
+            .await?;
     if common.stream {
         return Ok(respond(Framing::Lines, |pieces| {
             Writer { pieces, clock: Clock::new(call.arrival), call, form, model: common.model }

@@ -1,13 +1,13 @@
 //! Numbers of texts, from the engine's thread to a client's task.
 
-use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smelt_api::{ApiError, Code};
-use smelt_engine::scheduler::{Event, PoolRequest, Text};
-use tokio::sync::mpsc::unbounded_channel;
+use smelt_engine::scheduler::{PoolRequest, Text};
 
-use crate::generation::{Inbox, refusal};
+use crate::daemon::{Event, Work};
+use crate::generation::Inbox;
 use crate::models::Loaded;
 
 /// What comes of a request's texts, in their order. Dropping the future cancels the request.
@@ -15,21 +15,16 @@ use crate::models::Loaded;
 /// # Errors
 /// Why it wasn't accepted or failed, or that the wait was too long.
 pub(crate) async fn pool(
-    model: &Loaded,
+    model: &Arc<Loaded>,
     request: PoolRequest,
     queue_time: Duration,
 ) -> Result<Vec<Vec<f32>>, ApiError> {
     let mut all = vec![Vec::new(); request.texts.len()];
-    let (sender, events) = unbounded_channel();
-    let sink = move |event| match sender.send((0, event)) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(_) => ControlFlow::Break(()),
-    };
-    let _ticket = model.handle.pool(request, Box::new(sink)).map_err(refusal)?;
-    let mut inbox = Inbox::new(events, 1, queue_time);
+    let (sender, mut inbox) = Inbox::new(1, queue_time);
+    let _ticket = inbox.submit(model, Work::Pool(request.into()), None, (0, &sender)).await?;
     loop {
         match inbox.receive().await?.1 {
-            Event::Pooled { index, values } => all[index] = values,
+            Event::Pooled { index, values } => all[index] = values.into_iter().map(f32::from_bits).collect(),
             Event::Done => return Ok(all),
             _ => {}
         }

@@ -14,13 +14,13 @@ use crate::prompt::beside;
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let mut wanted = RerankRequest::read(&call.body)?;
     call.tolerate(&wanted.unknown);
-    let model = call.app.models.find(wanted.model.as_deref())?;
+    let model = call.app.models.find(wanted.model.as_deref()).await?;
     let (query, documents) = (std::mem::take(&mut wanted.query), std::mem::take(&mut wanted.documents));
     let (instruction, encoding) = (wanted.instruction.take(), model.clone());
     let prepared = beside(move || {
         let reranking = encoding.model().rerank(&query, &documents, instruction.as_deref());
         let reranking = reranking.map_err(|error| ApiError::new(Code::InvalidValue, error.to_string()))?;
-        check_lengths(&reranking.texts, encoding.handle.context(), "documents")?;
+        check_lengths(&reranking.texts, encoding.context, "documents")?;
         Ok((reranking, documents))
     });
     let (reranking, mut documents): (Reranking, Vec<String>) = prepared.await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use smelt_engine::scheduler::SchedulerSettings;
 
 use crate::access::ApiKey;
+use crate::daemon::Launch;
 use crate::tls::Tls;
 
 /// Settings of a server.
@@ -25,6 +26,12 @@ pub struct Settings {
     pub limits: Limits,
     /// How requests share the engine.
     pub scheduler: SchedulerSettings,
+    /// How engines' processes are started.
+    pub launch: Launch,
+    /// Bytes for all models that are loaded; `None` for any number.
+    pub memory: Option<u64>,
+    /// How long a model is kept that nobody uses; `None` for ever.
+    pub idle_time: Option<Duration>,
     /// End at SIGINT and SIGTERM.
     pub stop_on_signals: bool,
 }
@@ -42,6 +49,8 @@ pub struct Limits {
     pub body_time: Duration,
     /// Until the engine begins with it.
     pub queue_time: Duration,
+    /// Until an engine that does nothing of what it is asked counts as stuck.
+    pub step_time: Duration,
     /// Between two signs of life in a stream.
     pub keep_alive: Duration,
     /// For open requests, once the server is told to stop.
@@ -60,6 +69,7 @@ impl Default for Limits {
             head_time: Duration::from_secs(30),
             body_time: Duration::from_secs(60),
             queue_time: Duration::from_secs(600),
+            step_time: Duration::from_secs(300),
             keep_alive: Duration::from_secs(15),
             drain_time: Duration::from_secs(30),
             connections: 512,
@@ -81,6 +91,9 @@ impl Default for Settings {
             cors_origins: Vec::new(),
             limits: Limits::default(),
             scheduler: SchedulerSettings::default(),
+            launch: Launch::default(),
+            memory: None,
+            idle_time: Some(Duration::from_secs(300)),
             stop_on_signals: false,
         }
     }
@@ -108,12 +121,12 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A model can't be loaded.
-    #[error("{file}: cannot load the model: {source}")]
+    #[error("{file}: {why}")]
     Model {
         /// Its file.
         file: PathBuf,
         /// Why.
-        source: Box<smelt_engine::Error>,
+        why: String,
     },
     /// Two models have one name.
     #[error("two models have the name {0:?}; give each its own")]

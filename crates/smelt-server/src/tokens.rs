@@ -13,7 +13,7 @@ use crate::prompt::{self, beside};
 pub(crate) async fn tokenize(call: Call) -> Result<Response, ApiError> {
     let request = TokenizeRequest::read(&call.body)?;
     call.tolerate(&request.unknown);
-    let model = call.app.models.find(request.model.as_deref())?;
+    let model = call.app.models.find(request.model.as_deref()).await?;
     let tokens = match request.source {
         Source::Text { text, add_special, parse_special } => {
             let model = model.clone();
@@ -36,7 +36,7 @@ pub(crate) async fn tokenize(call: Call) -> Result<Response, ApiError> {
     let text = |id: &u32| token_text(tokenizer.token_bytes(*id, true).unwrap_or_default());
     Ok(json(&TokenizeResponse {
         count: tokens.len(),
-        max_model_len: model.handle.context(),
+        max_model_len: model.context,
         token_strs: request.strings.then(|| tokens.iter().map(text).collect()),
         tokens,
     }))
@@ -45,7 +45,7 @@ pub(crate) async fn tokenize(call: Call) -> Result<Response, ApiError> {
 pub(crate) async fn detokenize(call: Call) -> Result<Response, ApiError> {
     let request = DetokenizeRequest::read(&call.body)?;
     call.tolerate(&request.unknown);
-    let model = call.app.models.find(request.model.as_deref())?;
+    let model = call.app.models.find(request.model.as_deref()).await?;
     prompt::check_ids(model.model(), &request.tokens, "tokens")?;
     let text = beside(move || Ok(model.model().tokenizer().decode(&request.tokens, true))).await?;
     Ok(json(&DetokenizeResponse { prompt: text.clone(), content: text }))

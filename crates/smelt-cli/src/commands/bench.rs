@@ -204,21 +204,21 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         let (avg_ts, stddev_ts) = mean_and_deviation(&samples_ts);
         let nanoseconds: Vec<f64> = samples_ns.iter().map(|ns| *ns as f64).collect();
         let (avg_ns, stddev_ns) = mean_and_deviation(&nanoseconds);
-        let facts = engine.facts();
+        let (facts, device) = (engine.facts(), engine.device());
         records.push(Record {
             build_commit: env!("SMELT_COMMIT"),
             // Commits are not counted here.
             build_number: 0,
-            cpu_info: facts.backend.clone(),
+            cpu_info: device.description,
             gpu_info: "",
-            backends: facts.device.to_owned(),
+            backends: device.name.to_owned(),
             model_filename: engine.model().file().display().to_string(),
             model_type: model_type.clone(),
             model_size: facts.weight_bytes,
             model_n_params: facts.parameters,
             n_batch: settings.batch,
             n_ubatch: settings.batch,
-            n_threads: facts.threads,
+            n_threads: device.threads,
             pinning: PINNING,
             type_k: settings.kv_formats.k.name(),
             type_v: settings.kv_formats.v.name(),

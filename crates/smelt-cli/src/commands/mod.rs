@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod config;
+mod daemon;
 mod embed;
 mod eval;
 mod list;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Eval(eval::Args),
     Config(config::Args),
     Completions(completions::Args),
+    #[command(hide = true)]
+    Daemon(daemon::Args),
 }
 
 impl Command {
@@ -65,6 +68,7 @@ impl Command {
             Command::Eval(args) => eval::run(args, context),
             Command::Config(args) => config::run(&args, context),
             Command::Completions(args) => completions::run(args),
+            Command::Daemon(_) => daemon::run(),
         }
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use smelt_checkpoint::Checkpoint;
-use smelt_engine::KvFormat;
 use smelt_engine::scheduler::{KvBudget, SchedulerSettings};
-use smelt_server::{ApiKey, Limits, ModelSource, Server, Settings, Tls};
+use smelt_engine::{KvFormat, System};
+use smelt_server::{ApiKey, Launch, Limits, ModelSource, Server, Settings, Tls};
 use smelt_store::Reference;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -25,8 +25,8 @@ use crate::{env, report};
 
 /// Serve models over HTTP: OpenAI's, Anthropic's and Ollama's interfaces
 ///
-/// Models are fetched first if they aren't here, and loaded before requests are answered; GET /health says 503 until
-/// then. Clients ask for a model by the name it has here: a name of the catalogue, or a file's name without its ending,
+/// Models are fetched first if they aren't here, and loaded at once; GET /health says 503 until then. Without a MODEL, all
+/// that are installed are offered, and loaded when somebody asks for them. Clients ask for a model by the name it has here: a name of the catalogue, or a file's name without its ending,
 /// unless --name gives another one. GET /openapi.json lists the routes.
 ///
 /// The server listens to this machine only, unless --host says otherwise; then give it an API key. SIGTERM and Ctrl-C
@@ -36,13 +36,14 @@ use crate::{env, report};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   smelt serve smollm2:135m
+  smelt serve --memory 8192 --idle-timeout 600
   smelt serve ./big.gguf ./small.gguf --name big --name small --ctx 8192
   smelt serve smollm2:135m -d
   smelt serve smollm2:135m --host 0.0.0.0 --api-key-file keys.txt --log json
   curl http://127.0.0.1:11435/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'")]
 pub(crate) struct Args {
     /// smollm2:135m, ./file.gguf, hf:OWNER/REPO/FILE.gguf, https://HOST/FILE.gguf
-    #[arg(value_name = "MODEL", required = true, value_parser = parse_reference)]
+    #[arg(value_name = "MODEL", value_parser = parse_reference)]
     models: Vec<Reference>,
     /// Names that clients ask for, in the order of the models
     #[arg(long, value_name = "NAME")]
@@ -57,6 +58,8 @@ pub(crate) struct Args {
     network: NetworkArgs,
     #[command(flatten)]
     sharing: SharingArgs,
+    #[command(flatten)]
+    life: LifeArgs,
     #[command(flatten)]
     machine: MachineArgs,
     #[command(flatten)]
@@ -112,6 +115,25 @@ struct SharingArgs {
     kv_memory: u32,
 }
 
+/// How long models are loaded.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Models")]
+struct LifeArgs {
+    /// Memory for all models that are loaded, in MiB; the one that was used least lately makes room [default: seven eighths
+    /// of what this machine or container has]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    memory: Option<u32>,
+    /// Seconds until a model is unloaded that nobody uses; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    idle_timeout: u32,
+    /// Load models when somebody asks for them, not at once
+    #[arg(long)]
+    no_prewarm: bool,
+    /// Seconds without a step until an engine counts as stuck and is started again
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    step_time: u32,
+}
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 struct LogArgs {
@@ -155,9 +177,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         false => Some(random_key()?),
     };
     settings.api_keys.extend(own_key.as_deref().map(ApiKey::new));
-    let models = args.models.iter().enumerate();
-    let models = models.map(|(i, reference)| source(args, i, reference, &config, context));
-    let models = models.collect::<Result<Vec<_>>>()?;
+    let models = sources(args, &config, context)?;
     // The first Ctrl-C is the server's to hear, a second one quits.
     let _listener = Listener::new();
     let has_tls = settings.tls.is_some();
@@ -230,7 +250,8 @@ fn random_key() -> Result<String> {
 }
 
 fn settings(args: &Args) -> Result<Settings> {
-    let (network, sharing) = (&args.network, &args.sharing);
+    let (network, sharing, life) = (&args.network, &args.sharing, &args.life);
+    let memory = life.memory.map(|mib| u64::from(mib) << 20);
     Ok(Settings {
         host: network.host.clone(),
         port: network.port,
@@ -241,6 +262,7 @@ fn settings(args: &Args) -> Result<Settings> {
             body: usize::from(network.max_body) << 20,
             queue_time: Duration::from_secs(sharing.queue_time.into()),
             drain_time: Duration::from_secs(network.drain.into()),
+            step_time: Duration::from_secs(life.step_time.into()),
             ..Limits::default()
         },
         scheduler: SchedulerSettings {
@@ -249,6 +271,9 @@ fn settings(args: &Args) -> Result<Settings> {
             kv: KvBudget::Bytes(u64::from(sharing.kv_memory) << 20),
             ..SchedulerSettings::default()
         },
+        launch: Launch::own().context("cannot find this program")?,
+        memory: memory.or_else(|| Some(System::this_machine().memory()? / 8 * 7)),
+        idle_time: (life.idle_timeout > 0).then(|| Duration::from_secs(life.idle_timeout.into())),
         stop_on_signals: true,
     })
 }
@@ -280,6 +305,31 @@ fn keys(network: &NetworkArgs) -> Result<Vec<ApiKey>> {
         return Err(Usage("an API key must not be empty".to_owned()).into());
     }
     Ok(keys.iter().map(|key| ApiKey::new(key)).collect())
+}
+
+/// The models that are named, or all that are installed and can be read.
+fn sources(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
+    if !args.models.is_empty() {
+        let models = args.models.iter().enumerate();
+        return models.map(|(i, reference)| source(args, i, reference, config, context)).collect();
+    }
+    let listing = context.store.list()?;
+    let mut problems: Vec<String> = listing.problems.iter().map(ToString::to_string).collect();
+    let mut sources = Vec::new();
+    for manifest in listing.installed.iter().filter_map(|installed| installed.manifest.as_ref()) {
+        let reference = Reference::parse(&manifest.reference)?;
+        match source(args, usize::MAX, &reference, config, context) {
+            Ok(source) => sources.push(source),
+            Err(error) => problems.push(format!("{reference}: {error:#}")),
+        }
+    }
+    problems.iter().for_each(|problem| report::warn(&format!("a model is not offered: {problem}")));
+    if sources.is_empty() {
+        let problem = "no model is installed, and none is named".to_owned();
+        let hint = "`smelt serve smollm2:135m` fetches one; `smelt list --available` shows more".to_owned();
+        return Err(Hinted { problem, hint }.into());
+    }
+    Ok(sources)
 }
 
 fn source(
@@ -315,6 +365,7 @@ fn source(
         },
         sampler: sampling.settings()?,
         chosen: config.chosen(&known),
+        warm: !args.models.is_empty() && !args.life.no_prewarm,
     })
 }
 

@@ -87,6 +87,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     server("queue", Integer(1, 65_535)),
     server("queue_time", Integer(1, 65_535)),
     server("kv_memory", Integer(1, u32::MAX as i64)),
+    server("memory", Integer(1, u32::MAX as i64)),
+    server("idle_timeout", Integer(0, u32::MAX as i64)),
+    server("step_time", Integer(1, u32::MAX as i64)),
     server("log", Choice(&["text", "json"])),
     server("log_level", Choice(&["off", "error", "warn", "info", "debug"])),
 ];

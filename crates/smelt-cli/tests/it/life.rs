@@ -234,3 +234,36 @@ fn what_a_killed_server_leaves_behind_harms_nobody() {
     bystander.kill().unwrap();
     bystander.wait().unwrap();
 }
+
+/// The processes whose parent is this one.
+#[cfg(target_os = "linux")]
+fn children(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let entry = entry.ok()?;
+        let id = entry.file_name().to_str()?.parse::<u32>().ok()?;
+        // `id (name) state parent …`
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let of = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()?;
+        (of == parent).then_some(id)
+    });
+    processes.collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_engine_outlives_its_server() {
+    let home = Home::new();
+    let mut served = Served::new(home.path(), &[&model(), "--ctx", "200000"]);
+    let engines = children(served.pid());
+    assert_eq!(engines.len(), 1);
+    // In the middle of an answer.
+    let body = json!({"prompt": "Hi", "max_tokens": 100_000, "stream": true, "ignore_eos": true});
+    let mut answer = served.stream("/v1/completions", &body);
+    assert!(answer.read(&mut [0]).unwrap() > 0);
+    served.kill();
+    // It is gone, or waits for nothing but its new parent's notice.
+    let stat = format!("/proc/{}/stat", engines[0]);
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

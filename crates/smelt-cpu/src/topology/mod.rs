@@ -41,6 +41,18 @@ impl System {
     }
 }
 
+impl System {
+    /// Bytes of memory that this process may come to use: the machine's, or what its control groups allow; `None` where
+    /// the system doesn't tell.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.root.join("proc/meminfo")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let total = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)?;
+        Some(cgroup::memory_limit(&self.root).map_or(total, |limit| limit.min(total)))
+    }
+}
+
 impl ThreadPlan {
     /// One thread per physical core that the affinity mask allows, at most the cgroup quota (rounded up).
     #[must_use]

@@ -211,6 +211,57 @@ fn more_threads_than_cores_are_oversubscribed() {
 }
 
 #[test]
+fn memory_is_the_machines_or_what_groups_allow() {
+    const TOTAL: (&str, &str) = ("proc/meminfo", "MemTotal:       16000000 kB\nMemFree:  1 kB\n");
+    const V1_MEMORY: &str = "34 25 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+    let total = Some(16_000_000 * 1024);
+    let v2 = ("proc/self/mountinfo", V2_MOUNT);
+    let group = ("proc/self/cgroup", "0::/app/one\n");
+    type Case = (&'static str, &'static [(&'static str, &'static str)], Option<u64>);
+    let cases: &[Case] = &[
+        ("no meminfo", &[], None),
+        ("meminfo of another kind", &[("proc/meminfo", "MemTotal: many kB\n")], None),
+        ("no group", &[TOTAL], total),
+        ("no limit", &[TOTAL, v2, group, ("sys/fs/cgroup/app/one/memory.max", "max\n")], total),
+        (
+            "an ancestor's",
+            &[
+                TOTAL,
+                v2,
+                group,
+                ("sys/fs/cgroup/app/one/memory.max", "4096000\n"),
+                ("sys/fs/cgroup/app/memory.max", "2048000\n"),
+            ],
+            Some(2_048_000),
+        ),
+        (
+            "version 1",
+            &[
+                TOTAL,
+                ("proc/self/mountinfo", V1_MEMORY),
+                ("proc/self/cgroup", "9:memory:/app\n8:cpu:/else\n"),
+                ("sys/fs/cgroup/memory/app/memory.limit_in_bytes", "1024000\n"),
+            ],
+            Some(1_024_000),
+        ),
+        (
+            "version 1 without a limit",
+            &[
+                TOTAL,
+                ("proc/self/mountinfo", V1_MEMORY),
+                ("proc/self/cgroup", "9:memory:/\n"),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ],
+            total,
+        ),
+    ];
+    for (name, files, memory) in cases {
+        let tree = Tree::new(&format!("memory-{name}"), files);
+        assert_eq!(System::at(&tree.0, vec![0]).memory(), *memory, "{name}");
+    }
+}
+
+#[test]
 fn this_machine_has_a_plan() {
     let plan = ThreadPlan::choose(&System::this_machine());
     assert!(plan.threads >= 1);

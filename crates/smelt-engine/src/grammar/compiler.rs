@@ -8,7 +8,7 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use smelt_tokenizer::{TokenKind, Tokenizer};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Grammars that are kept compiled.
@@ -35,9 +35,18 @@ const LIMITS: ParserLimits = ParserLimits {
     verbose_errors: false,
 };
 
-/// Compiles grammars for one vocabulary, one at a time, and keeps the last few.
+/// Compiles grammars for one vocabulary, and keeps the last few. Who asks for one that is being compiled waits for it, and
+/// nobody else does.
 #[derive(Default)]
-pub(crate) struct Compiler(Mutex<Option<Ready>>);
+pub(crate) struct Compiler {
+    /// Made for the first grammar.
+    ready: Mutex<Option<Arc<Ready>>>,
+    /// The last used last.
+    kept: Mutex<Vec<(Grammar, Arc<Slot>)>>,
+}
+
+/// A grammar's beginning, once it is compiled.
+type Slot = Mutex<Option<Result<Position, GrammarError>>>;
 
 impl std::fmt::Debug for Compiler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,8 +58,10 @@ impl std::fmt::Debug for Compiler {
 struct Ready {
     factory: ParserFactory,
     workers: Workers,
-    /// The last used last.
-    kept: Vec<(Grammar, Position)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Compiler {
@@ -63,13 +74,43 @@ impl Compiler {
         tokenizer: &Tokenizer,
         grammar: &Grammar,
     ) -> Result<GrammarConstraint, GrammarError> {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = match &mut *guard {
-            Some(ready) => ready,
-            none => none.insert(Ready::new(tokenizer)?),
+        let ready = self.ready(tokenizer)?;
+        let slot = self.slot(grammar);
+        let position = {
+            let mut compiled = lock(&slot);
+            match compiled.get_or_insert_with(|| in_deep_stack(|| ready.compile(grammar)).flatten()) {
+                Ok(position) => Ok(position.copy()),
+                Err(error) => Err(error.clone()),
+            }
         };
-        let position = ready.position(grammar)?;
-        Ok(GrammarConstraint::new(position, tokenizer.clone(), ready.workers.clone()))
+        if position.is_err() {
+            // What is told needn't be kept, and may be otherwise next time, where there was no thread to be had.
+            lock(&self.kept).retain(|(_, kept)| !Arc::ptr_eq(kept, &slot));
+        }
+        Ok(GrammarConstraint::new(position?, tokenizer.clone(), ready.workers.clone()))
+    }
+
+    fn ready(&self, tokenizer: &Tokenizer) -> Result<Arc<Ready>, GrammarError> {
+        let mut ready = lock(&self.ready);
+        Ok(match &*ready {
+            Some(ready) => ready.clone(),
+            None => ready.insert(Arc::new(Ready::new(tokenizer)?)).clone(),
+        })
+    }
+
+    /// The grammar's place among those that are kept.
+    fn slot(&self, grammar: &Grammar) -> Arc<Slot> {
+        let mut kept = lock(&self.kept);
+        let entry = match kept.iter().position(|(known, _)| known == grammar) {
+            Some(index) => kept.remove(index),
+            None => (grammar.clone(), Arc::default()),
+        };
+        if kept.len() == MOST_KEPT {
+            kept.remove(0);
+        }
+        let slot = entry.1.clone();
+        kept.push(entry);
+        slot
     }
 }
 
@@ -83,24 +124,7 @@ impl Ready {
             .map_err(|error| failed(&error))?;
         factory.quiet();
         *factory.limits_mut() = LIMITS;
-        Ok(Self { factory, workers: Workers::start().map_err(|error| failed(&error))?, kept: Vec::new() })
-    }
-
-    fn position(&mut self, grammar: &Grammar) -> Result<Position, GrammarError> {
-        let found = self.kept.iter().position(|(known, _)| known == grammar);
-        let entry = match found {
-            Some(index) => self.kept.remove(index),
-            None => {
-                let ready = &mut *self;
-                (grammar.clone(), in_deep_stack(move || ready.compile(grammar))??)
-            }
-        };
-        let position = entry.1.copy();
-        if self.kept.len() == MOST_KEPT {
-            self.kept.remove(0);
-        }
-        self.kept.push(entry);
-        Ok(position)
+        Ok(Self { factory, workers: Workers::start().map_err(|error| failed(&error))? })
     }
 
     fn compile(&self, Grammar(source): &Grammar) -> Result<Position, GrammarError> {
@@ -206,5 +230,33 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
             Vec::new()
         }
         Some(TokenKind::Normal | TokenKind::UserDefined | TokenKind::Byte) => bytes.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, Settings};
+
+    #[test]
+    fn a_grammar_that_is_being_compiled_holds_up_no_other() {
+        let file = smelt_testdata::data("tiny/llama3/llama3-f16.gguf");
+        let model = Model::open(&file, &Settings::default()).unwrap();
+        let (compiler, tokenizer) = (Compiler::default(), model.tokenizer());
+        let [slow, other] = ["a+", "b+"].map(|regex| Grammar::regex(regex).unwrap());
+        let slot = compiler.slot(&slow);
+        let compiling = lock(&slot);
+        thread::scope(|threads| {
+            // Whoever wants the same grammar gets it when it is there.
+            let same = [(); 3].map(|()| threads.spawn(|| compiler.constrain(tokenizer, &slow).map(drop)));
+            assert!(compiler.constrain(tokenizer, &other).is_ok());
+            drop(compiling);
+            same.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_ok()));
+        });
+        assert!(lock(&slot).is_some() && lock(&compiler.kept).len() == 2);
+        // What can't be compiled is told, and not kept.
+        let bad = Grammar::lark("start: nowhere").unwrap();
+        assert!(compiler.constrain(tokenizer, &bad).is_err());
+        assert_eq!(lock(&compiler.kept).len(), 2);
     }
 }

@@ -26,6 +26,7 @@ mod workers;
 pub(crate) use compiler::Compiler;
 
 use crate::{Constraint, Model};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use smelt_tokenizer::Tokenizer;
 use smelt_tokenizer::answer::{Shape, ThinkTags};
@@ -38,10 +39,10 @@ pub const MOST_GRAMMAR_BYTES: usize = 1 << 16;
 pub const MOST_NESTING: usize = 100;
 
 /// What an answer must look like.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grammar(Source);
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Source {
     /// A schema as llguidance takes it.
     Schema(Value),

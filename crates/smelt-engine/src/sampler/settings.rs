@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::SampleError;
 use super::dry::MAX_BREAKER_TOKENS;
 
@@ -9,7 +11,7 @@ use super::dry::MAX_BREAKER_TOKENS;
 ///
 /// Logit bias, the repetition penalties and DRY are not stages: they edit the model's logits and always come first,
 /// in that order, so that no order of stages can drop a token before its bias counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// Keeps logits within n standard deviations of the greatest ([`SamplerSettings::top_n_sigma`]).
     TopNSigma,
@@ -53,7 +55,7 @@ impl Stage {
 }
 
 /// Mirostat 2 (arXiv 2007.14966): truncates so that the mean surprise of the drawn tokens approaches `tau` bits.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Mirostat {
     /// The wanted surprise in bits, over 0 to 100.
     pub tau: f32,
@@ -72,11 +74,12 @@ impl Default for Mirostat {
 /// [`Default`] is a sane general choice: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, the rest off.
 /// [`SamplerSettings::neutral`] draws from the model's own distribution, [`SamplerSettings::greedy`] takes the
 /// likeliest token.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplerSettings {
     /// Seed of the random draws; `None` picks one, which [`super::Sampler::seed`] reports.
     pub seed: Option<u64>,
     /// Added to the logits of these tokens; −inf bans a token. Several entries for a token add up.
+    #[serde(with = "biases")]
     pub logit_bias: Vec<(u32, f32)>,
     /// How many of the latest tokens the three penalties look at; `None` is all of them, 0 switches them off.
     pub penalty_last_n: Option<u32>,
@@ -125,6 +128,21 @@ pub struct SamplerSettings {
 impl Default for SamplerSettings {
     fn default() -> Self {
         Self { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..Self::neutral() }
+    }
+}
+
+/// Biases as the bits of their numbers: JSON has no infinity.
+mod biases {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(biases: &[(u32, f32)], to: S) -> Result<S::Ok, S::Error> {
+        let bits = biases.iter().map(|(token, bias)| (*token, bias.to_bits()));
+        bits.collect::<Vec<(u32, u32)>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<(u32, f32)>, D::Error> {
+        let bits = Vec::<(u32, u32)>::deserialize(from)?;
+        Ok(bits.into_iter().map(|(token, bits)| (token, f32::from_bits(bits))).collect())
     }
 }
 
@@ -271,5 +289,26 @@ impl SamplerSettings {
 
     pub(super) fn dry_active(&self) -> bool {
         self.dry_multiplier > 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_pass_through_json_unchanged() {
+        let settings = SamplerSettings {
+            seed: Some(u64::MAX),
+            logit_bias: vec![(7, f32::NEG_INFINITY), (8, -0.1), (9, f32::MIN_POSITIVE)],
+            dry_breakers: vec![vec![1, 2], vec![3]].into(),
+            temperature: 0.7,
+            top_p: 1.0 - f32::EPSILON,
+            mirostat: Some(Mirostat { tau: 4.999_999_5, eta: 1e-38 }),
+            chain: vec![Stage::TopP, Stage::Temperature],
+            ..SamplerSettings::default()
+        };
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<SamplerSettings>(&text).unwrap(), settings);
     }
 }

@@ -42,12 +42,13 @@ pub use self::stats::{Histogram, SECONDS, Stats};
 pub use self::thread::{Handle, Scheduler, Ticket};
 
 use crate::{Error, Model};
+use serde::{Deserialize, Serialize};
 use smelt_backend::PAGE_TOKENS;
 use std::any::Any;
 use std::time::Duration;
 
 /// Memory for keys and values. It is taken as it fills.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvBudget {
     /// Bytes of keys and values.
     Bytes(u64),
@@ -56,7 +57,7 @@ pub enum KvBudget {
 }
 
 /// Settings of a scheduler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerSettings {
     /// Answers that run at once; others wait. Loading the engine with as many [`crate::Settings::logit_rows`] lets each
     /// have a token per step.
@@ -81,6 +82,16 @@ impl Default for SchedulerSettings {
             max_queue: 256,
             aging: Duration::from_secs(10),
         }
+    }
+}
+
+impl SchedulerSettings {
+    /// Tokens that an answer of this model may have with its prompt: what the model and the cache hold.
+    ///
+    /// # Errors
+    /// If a setting is out of range.
+    pub fn context(&self, model: &Model) -> Result<usize, Error> {
+        Ok(Limits::new(self, model)?.context)
     }
 }
 

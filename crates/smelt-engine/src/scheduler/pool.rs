@@ -12,6 +12,7 @@ use super::request::{Event, EventSink, Failure, PRIORITIES, SubmitError};
 use super::thread::{Handle, Ticket};
 use super::{Limits, setting};
 use crate::{Error, Model};
+use serde::{Deserialize, Serialize};
 use smelt_backend::Output;
 use smelt_models::{Head, Pooling};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 pub const MAX_TEXTS: usize = 2048;
 
 /// A text to be computed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Text {
     /// Its tokens, at least one, with those that the vocabulary puts around a text.
     pub tokens: Vec<u32>,
@@ -35,7 +36,7 @@ impl From<Vec<u32>> for Text {
 }
 
 /// What is wanted of each text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// Its embedding, `[hidden_dim]`: the states of its tokens, pooled as [`crate::Facts::pooling`] says, of length 1.
     Embedding,
@@ -46,7 +47,7 @@ pub enum Task {
 }
 
 /// Texts, and what is wanted of each.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct PoolRequest {
     /// One to [`MAX_TEXTS`] texts.
     pub texts: Vec<Text>,

@@ -4,6 +4,7 @@ use crate::constraint::Constraint;
 use crate::emitter::TokenInfo;
 use crate::sampler::SamplerSettings;
 use crate::{Error, Finish};
+use serde::{Deserialize, Serialize};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ impl Request {
 }
 
 /// Tokens that an answer took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Of the prompt.
     pub prompt_tokens: usize,

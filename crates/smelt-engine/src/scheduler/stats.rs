@@ -1,5 +1,6 @@
 //! Numbers about the scheduler, as plain values.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Upper bounds of the times to a first token and of whole requests, in seconds.
@@ -9,7 +10,7 @@ pub const SECONDS: [f64; 22] = [
 ];
 
 /// A histogram over [`SECONDS`].
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     /// Values up to each bound and over the one before; the last count is of those over all bounds.
     pub counts: [u64; SECONDS.len() + 1],
@@ -22,6 +23,11 @@ impl Histogram {
         let seconds = value.as_secs_f64();
         self.counts[SECONDS.partition_point(|bound| *bound < seconds)] += 1;
         self.sum += seconds;
+    }
+
+    /// Both together.
+    fn behind(&self, ended: &Self) -> Self {
+        Self { counts: std::array::from_fn(|i| self.counts[i] + ended.counts[i]), sum: self.sum + ended.sum }
     }
 
     /// How many values there are.
@@ -39,7 +45,7 @@ impl Histogram {
 }
 
 /// Numbers about the scheduler: what is now, and what has been since it began.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stats {
     /// Answers that have pages and rows.
     pub running: usize,
@@ -87,4 +93,37 @@ pub struct Stats {
     pub end_to_end: Histogram,
     /// From a request's submission to its start.
     pub queue_time: Histogram,
+}
+
+impl Stats {
+    /// These numbers of an engine that follows one with the numbers `ended`: what has been is the sum of both, what is now
+    /// is this one's.
+    #[must_use]
+    pub fn behind(&self, ended: &Self) -> Self {
+        Self {
+            running: self.running,
+            waiting: self.waiting,
+            kv_pages_used: self.kv_pages_used,
+            kv_pages_kept: self.kv_pages_kept,
+            kv_pages: self.kv_pages,
+            page_tokens: self.page_tokens,
+            prefix_queries: self.prefix_queries + ended.prefix_queries,
+            prefix_hits: self.prefix_hits + ended.prefix_hits,
+            steps: self.steps + ended.steps,
+            rows: self.rows + ended.rows,
+            prompt_tokens: self.prompt_tokens + ended.prompt_tokens,
+            generation_tokens: self.generation_tokens + ended.generation_tokens,
+            preemptions: self.preemptions + ended.preemptions,
+            requests: self.requests + ended.requests,
+            finished_stop: self.finished_stop + ended.finished_stop,
+            finished_length: self.finished_length + ended.finished_length,
+            cancelled: self.cancelled + ended.cancelled,
+            failed: self.failed + ended.failed,
+            pooled: self.pooled + ended.pooled,
+            time_to_first_token: self.time_to_first_token.behind(&ended.time_to_first_token),
+            inter_token: self.inter_token.behind(&ended.inter_token),
+            end_to_end: self.end_to_end.behind(&ended.end_to_end),
+            queue_time: self.queue_time.behind(&ended.queue_time),
+        }
+    }
 }

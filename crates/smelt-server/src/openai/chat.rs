@@ -10,12 +10,12 @@ use smelt_api::openai::{
     ChatRequest, Delta, StreamOptions, Usage,
 };
 use smelt_engine::TokenInfo;
-use smelt_engine::scheduler::Request;
 use smelt_engine::tokenizer::answer::{Part, ToolCall as CompleteCall};
 
 use super::{chat_logprob, fingerprint, finish_reason, request, usage};
 use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, call_id, prepare};
+use crate::daemon::Request;
 use crate::generation::{Answer, Answered, Generation, News};
 use crate::info::seconds;
 use crate::models::Loaded;
@@ -24,7 +24,7 @@ use crate::stream::{Framing, Gone, Pieces, respond};
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let mut wanted = ChatRequest::read(&call.body)?;
     call.tolerate(&wanted.common.unknown);
-    let model = call.app.models.find(wanted.common.model.as_deref())?;
+    let model = call.app.models.find(wanted.common.model.as_deref()).await?;
     let prompt = ChatPrompt {
         messages: std::mem::take(&mut wanted.messages),
         tools: std::mem::take(&mut wanted.tools),
@@ -44,7 +44,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     };
     let n = request.n;
     let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;
+    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time).await?;
     let head = Head { id: format!("chatcmpl-{}", call.id), created: seconds(Timestamp::now()), model };
     match wanted.common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {

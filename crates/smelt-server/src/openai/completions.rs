@@ -9,11 +9,11 @@ use smelt_api::openai::{
     TextLogprobs, Usage, token_text,
 };
 use smelt_engine::TokenInfo;
-use smelt_engine::scheduler::Request;
 use smelt_engine::tokenizer::answer::ReaderOptions;
 
 use super::{fingerprint, finish_reason, request, usage};
 use crate::app::{Call, json};
+use crate::daemon::Request;
 use crate::generation::{Generation, News, text};
 use crate::info::seconds;
 use crate::prompt::{self, beside};
@@ -23,7 +23,7 @@ use crate::structure;
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let wanted = CompletionRequest::read(&call.body)?;
     call.tolerate(&wanted.common.unknown);
-    let model = call.app.models.find(wanted.common.model.as_deref())?;
+    let model = call.app.models.find(wanted.common.model.as_deref()).await?;
     let (logprobs, mut common) = (wanted.logprobs, wanted.common);
     let form = Form { add_special: wanted.add_special, echo: wanted.echo };
     let encoding = model.clone();
@@ -34,15 +34,16 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         wanted.prompts.into_iter().map(encode).collect::<Result<Vec<_>, _>>()
     });
     let (prompts, echoes): (Vec<Vec<u32>>, Vec<Option<String>>) = encoded.await?.into_iter().unzip();
-    let constraint = structure::constraint(&model, common.structure.take()).await?;
+    let constraint = common.structure.take().map(structure::requirement).transpose()?;
     let requests = prompts.into_iter().map(|tokens| {
-        let constraint = constraint.as_ref().map(|constraint| constraint.fork());
+        let constraint = constraint.clone();
         let prompt_logprobs = form.echo && logprobs.is_some();
         Ok(Request { logprobs, prompt_logprobs, constraint, ..request(&model, tokens, &common)? })
     });
     let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
     let generation =
-        Generation::submit(&model, requests, &ReaderOptions::default(), call.app.settings.limits.queue_time)?;
+        Generation::submit(&model, requests, &ReaderOptions::default(), call.app.settings.limits.queue_time)
+            .await?;
     let chunk = Completion {
         id: format!("cmpl-{}", call.id),
         object: "text_completion",

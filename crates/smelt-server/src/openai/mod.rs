@@ -6,9 +6,9 @@ pub(crate) mod responses;
 
 use smelt_api::openai::{ChatLogprob, Common, FinishReason, TokenLogprob, Usage};
 use smelt_api::{ApiError, openai};
-use smelt_engine::scheduler::Request;
 use smelt_engine::{Finish, TokenInfo};
 
+use crate::daemon::Request;
 use crate::generation::Answered;
 use crate::info::VERSION;
 use crate::models::Loaded;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap in a helper fails the test, as it should")]
 
 mod anthropic;
+mod daemon;
 mod embeddings;
 mod life;
 mod ollama;

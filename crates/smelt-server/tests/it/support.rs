@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use smelt_engine::KvFormat;
 use smelt_engine::sampler::SamplerSettings;
-use smelt_server::{Error, ModelSource, Server, Settings, Stopper};
+use smelt_server::{Error, Launch, ModelSource, Server, Settings, Stopper};
 
 /// The name of the model in tests.
 pub(crate) const MODEL: &str = "tiny:latest";
@@ -74,7 +74,13 @@ pub(crate) fn source(context: usize) -> ModelSource {
         chosen: Vec::new(),
         quantization: "F16".to_owned(),
         digest: String::new(),
+        warm: true,
     }
+}
+
+/// What starts an engine's process.
+pub(crate) fn engine() -> Launch {
+    Launch { program: env!("CARGO_BIN_EXE_smelt-test-daemon").into(), args: Vec::new() }
 }
 
 impl Running {
@@ -90,7 +96,12 @@ impl Running {
     }
 
     pub(crate) fn start(settings: Settings, models: Vec<ModelSource>) -> Self {
-        let server = Server::bind(Settings { port: 0, ..settings }, models).unwrap();
+        // Unless a test has one of its own.
+        let launch = match settings.launch == Launch::default() {
+            true => engine(),
+            false => settings.launch,
+        };
+        let server = Server::bind(Settings { port: 0, launch, ..settings }, models).unwrap();
         let (address, stopper) = (server.address(), server.stopper());
         let thread = Some(std::thread::spawn(move || server.run()));
         let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
@@ -196,4 +207,45 @@ pub(crate) fn with(base: &Value, more: Value) -> Value {
         base[name] = value.clone();
     }
     base
+}
+
+/// Engines' processes that a test can tell from those of others.
+#[cfg(target_os = "linux")]
+pub(crate) struct Tagged(String);
+
+#[cfg(target_os = "linux")]
+impl Tagged {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(format!("{name}-{}", std::process::id()))
+    }
+
+    /// What starts them.
+    pub(crate) fn launch(&self) -> Launch {
+        Launch { args: vec![self.0.clone().into()], ..engine() }
+    }
+
+    /// The process that runs now.
+    pub(crate) fn process(&self) -> u32 {
+        let start = Instant::now();
+        loop {
+            let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+                let entry = entry.ok()?;
+                let id = entry.file_name().to_str()?.parse::<u32>().ok()?;
+                let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+                words.split(|byte| *byte == 0).any(|word| word == self.0.as_bytes()).then_some(id)
+            });
+            if let Some(id) = processes.max() {
+                return id;
+            }
+            assert!(start.elapsed() < PATIENCE, "there is no process");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Sends a signal to the process that runs now.
+    pub(crate) fn signal(&self, name: &str) {
+        let process = self.process().to_string();
+        let status = std::process::Command::new("kill").args(["-s", name, &process]).status().unwrap();
+        assert!(status.success(), "{name} was not sent to {process}");
+    }
 }

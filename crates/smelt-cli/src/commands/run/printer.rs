@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 use serde_json::{Value, json};
 use smelt_engine::chat::Fitted;
-use smelt_engine::{Event, Facts, Finish, Outcome};
+use smelt_engine::{Engine, Event, Finish, Outcome};
 
 use crate::output;
 use crate::report;
@@ -41,12 +41,13 @@ impl Printer {
     }
 
     /// Says what will answer, and what was left out of the question.
-    pub(super) fn start(&mut self, facts: &Facts, fitted: &Fitted, seed: u64, quiet: bool) -> Result<()> {
+    pub(super) fn start(&mut self, engine: &Engine, fitted: &Fitted, seed: u64, quiet: bool) -> Result<()> {
+        let facts = engine.facts();
         let left_out = fitted.full_tokens - fitted.tokens.len();
         if self.style == Style::Json {
             output::event(&json!({
                 "event": "start", "model": facts.name, "architecture": facts.architecture,
-                "context": facts.context, "backend": facts.backend, "seed": seed,
+                "context": facts.context, "backend": engine.device().description, "seed": seed,
             }))?;
         }
         if left_out == 0 {

@@ -94,7 +94,7 @@ impl Session {
             sampler.dry_breakers = self.dry_breakers(&knobs.dry_breakers)?;
         }
         let mut printer = Printer::new(style, self.quiet);
-        printer.start(self.engine.facts(), &fitted, seed, self.quiet)?;
+        printer.start(&self.engine, &fitted, seed, self.quiet)?;
         let request = Request {
             prompt: fitted.tokens,
             sampler,
@@ -157,7 +157,7 @@ impl Session {
             }
             _ => {}
         }
-        lines.push(format!("backend:     {}", facts.backend));
+        lines.push(format!("backend:     {}", self.engine.device().description));
         lines.push(format!("seed:        {}", outcome.seed));
         lines.iter().for_each(|line| report::note(line));
         Ok(())

@@ -3,6 +3,7 @@
 mod assembly;
 mod store;
 
+use crate::daemon::Request;
 use axum::response::Response as Reply;
 use jiff::Timestamp;
 use smelt_api::params::Fields;
@@ -12,7 +13,6 @@ use smelt_api::responses::{
 };
 use smelt_api::{ApiError, Code};
 use smelt_engine::Finish;
-use smelt_engine::scheduler::Request;
 
 use self::assembly::{Assembly, Extras};
 use self::store::Kept;
@@ -38,7 +38,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
         ..request(&model, prompt.tokens, &wanted.common)?
     };
     let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time)?;
+    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time).await?;
     let id = call_id("resp_");
     let extras = Extras { logprobs: logprobs.is_some(), encrypted_reasoning: wanted.encrypted_reasoning };
     let writer = Writer {
@@ -115,7 +115,7 @@ pub(crate) async fn input_items(call: Call) -> Result<Reply, ApiError> {
 /// The conversation's model and prompt.
 async fn encode(call: &Call, conversation: &mut Conversation) -> Result<(Arc<Loaded>, Prepared), ApiError> {
     call.tolerate(&conversation.unknown);
-    let model = call.app.models.find(conversation.model.as_deref())?;
+    let model = call.app.models.find(conversation.model.as_deref()).await?;
     let responses = &call.app.responses;
     for (i, item) in conversation.input.iter_mut().enumerate() {
         if let Some(id) = reference(item) {
