@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{clients, fetch, page, tidy, workspace};
+use crate::{clients, fetch, page, routers, tidy, workspace};
 
 /// Everything that a change must pass on any machine.
 pub(crate) fn test() -> Result<()> {
@@ -17,7 +17,8 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-/// Formatting, lints and docs with warnings denied, everything that [`test()`] does, and what needs a browser.
+/// Formatting, lints and docs with warnings denied, everything that [`test()`] does, and what needs a browser or
+/// other servers.
 pub(crate) fn ci() -> Result<()> {
     step("format", || workspace::run(workspace::cargo().args(["fmt", "--all", "--check"])))?;
     step("clippy", || {
@@ -33,7 +34,8 @@ pub(crate) fn ci() -> Result<()> {
         )
     })?;
     test()?;
-    step("page", || page::run(&page::Arguments::default()))
+    step("page", || page::run(&page::Arguments::default()))?;
+    step("routers", || routers::run(&routers::Arguments::default()))
 }
 
 /// Runs one step and says how long it took, so that a slow one is seen.

@@ -8,6 +8,7 @@ mod load;
 mod minilm;
 mod page;
 mod peers;
+mod routers;
 mod server;
 mod synth;
 mod tidy;
@@ -29,7 +30,7 @@ struct Arguments {
 enum Chore {
     /// All that a change must pass on any machine: tidy, fetch, then every test.
     Test,
-    /// What the continuous integration runs: formatting, clippy and docs with warnings denied, `test`, `page-test`.
+    /// What the continuous integration runs: formatting, clippy and docs with warnings denied, `test`, `page-test`, `routers`.
     Ci,
     /// Check the rules that the compiler does not know: crate edges, file sizes, registrations, texts.
     Tidy,
@@ -39,6 +40,8 @@ enum Chore {
     Clients,
     /// Use the chat page of `smelt serve` in a headless Chromium, with screenshots in target/page.
     PageTest(page::Arguments),
+    /// Ask two `smelt serve` through published routers: vllm-router, sglang-router, smg.
+    Routers(routers::Arguments),
     /// Run Smelt beside llama.cpp and ik_llama.cpp on this machine: speed, perplexity, start-up, memory.
     BenchPeers(peers::Arguments),
     /// Load `smelt serve`, and llama.cpp's server beside it, with many streaming clients.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Chore::Fetch => fetch::run(),
         Chore::Clients => clients::run(),
         Chore::PageTest(arguments) => page::run(&arguments),
+        Chore::Routers(arguments) => routers::run(&arguments),
         Chore::BenchPeers(arguments) => peers::run(&arguments),
         Chore::Load(arguments) => load::run(&arguments),
         Chore::SynthModel(arguments) => synth::run(&arguments),
