@@ -267,3 +267,10 @@ fn no_engine_outlives_its_server() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
+
+#[test]
+fn a_server_without_models_says_how_to_get_one() {
+    let home = Home::new();
+    home.run(&["serve", "--port", "0"]).failed(1, "no model is installed");
+    home.run(&["serve", "--port", "0"]).failed(1, "smelt serve smollm2:135m");
+}

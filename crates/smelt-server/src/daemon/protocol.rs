@@ -402,6 +402,7 @@ pub(super) fn from_line<'a, T: Deserialize<'a>>(line: &'a [u8]) -> serde_json::R
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use smelt_engine::scheduler::{Task, Text};
 
     fn again<T: Serialize + for<'a> Deserialize<'a>>(document: &T) -> T {
         from_line(&to_line(document).unwrap()).unwrap()
@@ -455,6 +456,21 @@ mod tests {
                 assert_eq!((attempt, value(&same)), (u64::MAX, value(&request)));
             }
         }
+    }
+
+    #[test]
+    fn texts_to_pool_and_their_numbers_survive() {
+        let tasks = [Task::Embedding, Task::Labels, Task::Logits(vec![0, u32::MAX].into())];
+        for task in tasks {
+            let texts = vec![vec![1, 2].into(), Text { tokens: vec![3], segments: vec![1] }];
+            let request = PoolRequest { texts: texts.clone(), task: task.clone(), priority: -1 };
+            let order = Order::Pool { attempt: 1, request: request.into() };
+            let Order::Pool { request, .. } = again(&order) else { panic!() };
+            assert_eq!((request.texts, request.task, request.priority), (texts, task, -1));
+        }
+        let values: Vec<u32> = [-0.0, f32::NEG_INFINITY, f32::MIN_POSITIVE, 0.1].map(f32::to_bits).into();
+        let event = Event::Pooled { index: 3, values: values.clone() };
+        assert!(matches!(again(&event), Event::Pooled { index: 3, values: same } if same == values));
     }
 
     #[test]

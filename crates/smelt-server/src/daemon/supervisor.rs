@@ -185,7 +185,7 @@ impl Supervisor {
         match command {
             Command::Submit(submission) => {
                 self.take(&submission.model, submission.keep);
-                self.waiting.push(submission);
+                self.queue(submission);
             }
             Command::Load { model, keep, reply } => {
                 self.take(&model, keep);
@@ -197,6 +197,15 @@ impl Supervisor {
             // What isn't there is neither kept nor stopped.
             Command::Keep(_) | Command::Stop { .. } => {}
         }
+    }
+
+    /// Lets a request wait for the engine, as many as may wait in it.
+    fn queue(&mut self, submission: Submission) {
+        if self.waiting.len() < self.terms.scheduler.max_queue {
+            return self.waiting.push(submission);
+        }
+        let message = format!("{} requests are waiting for the model already; try again", self.waiting.len());
+        submission.voice.fail(ApiError::new(Code::Overloaded, message).retry_after(5));
     }
 
     fn take(&mut self, model: &Arc<Loaded>, keep: Option<KeepAlive>) {
@@ -356,7 +365,7 @@ impl Supervisor {
                 match (&session.ending, session.loaded) {
                     (Some((Ended::Stopped, _)), _) => submission.voice.fail(stopping()),
                     (None, Some(_)) => self.give(submission, session),
-                    _ => self.waiting.push(submission),
+                    _ => self.queue(submission),
                 }
             }
             Command::Cancel(attempt) => {
