@@ -315,11 +315,17 @@ fn sources(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelS
     }
     let listing = context.store.list()?;
     let mut problems: Vec<String> = listing.problems.iter().map(ToString::to_string).collect();
-    let mut sources = Vec::new();
+    let mut sources: Vec<ModelSource> = Vec::new();
     for manifest in listing.installed.iter().filter_map(|installed| installed.manifest.as_ref()) {
         let reference = Reference::parse(&manifest.reference)?;
         match source(args, usize::MAX, &reference, config, context) {
-            Ok(source) => sources.push(source),
+            Ok(mut source) => {
+                // Files of one name may come from several places.
+                if sources.iter().any(|other| other.name == source.name) {
+                    source.name.clone_from(&manifest.reference);
+                }
+                sources.push(source);
+            }
             Err(error) => problems.push(format!("{reference}: {error:#}")),
         }
     }
