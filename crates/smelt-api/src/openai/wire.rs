@@ -277,6 +277,9 @@ pub struct TextChoice {
     pub logprobs: Option<TextLogprobs>,
     /// Why it ended; null in all chunks but an answer's last.
     pub finish_reason: Option<FinishReason>,
+    /// The stop string that ended it, as vLLM tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
 }
 
 /// The probabilities of a completion's tokens, as parallel lists.

@@ -28,6 +28,11 @@ impl ModelArg {
         names(&self.reference, context)
     }
 
+    /// The model's file, if it is here.
+    pub(crate) fn installed(&self, context: &Context) -> Result<Option<PathBuf>> {
+        Ok(context.store.resolve(&self.reference)?.map(|installed| installed.path))
+    }
+
     /// The model's file; it is pulled if it isn't here.
     pub(crate) fn locate(&self, context: &Context) -> Result<PathBuf> {
         Ok(locate(&self.reference, context)?.path)

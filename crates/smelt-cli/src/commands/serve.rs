@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::context::{Context, parse_reference};
 use crate::interrupt::Listener;
 use crate::report::{Hinted, Usage};
-use crate::servers::{self, Detached, Holder, Record};
+use crate::servers::{self, Detached, Holder, Record, Served};
 use crate::{env, report};
 
 /// Serve models over HTTP: OpenAI's, Anthropic's and Ollama's interfaces
@@ -180,9 +180,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let models = sources(args, &config, context)?;
     // The first Ctrl-C is the server's to hear, a second one quits.
     let _listener = Listener::new();
+    let served: Vec<Served> = models.iter().map(served).collect();
     let has_tls = settings.tls.is_some();
     let server = Server::bind(settings, models).map_err(|error| taken(error, context))?;
-    let mut record = Record::new(server.address(), has_tls, own_key);
+    let mut record = Record::new(server.address(), has_tls, served, own_key);
     if args.detach {
         record.detached = Some(Detached::new(&context.state, record.address.port())?);
     }
@@ -212,6 +213,12 @@ pub(crate) fn tell(record: &Record, context: &Context) {
              `smelt stop` ends it"
         ));
     }
+}
+
+/// What other commands are told of a model.
+fn served(model: &ModelSource) -> Served {
+    let file = model.file.canonicalize().unwrap_or_else(|_| model.file.clone());
+    Served { name: model.name.clone(), file, context: model.engine.context }
 }
 
 /// Why the server has no address, and where that is known, who has it.

@@ -1,10 +1,12 @@
 //! Asking a server of this machine.
 
+use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use ureq::http::Response;
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
@@ -63,6 +65,28 @@ impl Client {
         }
         let response = request.config().timeout_global(Some(PATIENCE)).build().call();
         response.with_context(|| format!("the server on {} doesn't answer", self.url))
+    }
+
+    /// The lines of an answer that comes as a stream.
+    ///
+    /// # Errors
+    /// If the server doesn't answer, or refuses: then what it says.
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<impl Iterator<Item = std::io::Result<String>> + use<>> {
+        let mut request = self.agent.post(format!("{}{path}", self.url)).content_type("application/json");
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let mut response = request.send(body.to_string()).context("it doesn't answer")?;
+        if !response.status().is_success() {
+            let text = response.body_mut().read_to_string().unwrap_or_default();
+            let error = serde_json::from_str::<Value>(&text).unwrap_or_default();
+            bail!("{}", error["error"]["message"].as_str().unwrap_or(response.status().as_str()));
+        }
+        Ok(BufReader::new(response.into_body().into_reader()).lines())
     }
 
     fn json<T: DeserializeOwned>(&self, path: &str) -> Result<T> {

@@ -40,6 +40,7 @@ pub(crate) struct Record {
     /// Whether it speaks TLS there.
     pub(crate) tls: bool,
     pub(crate) version: String,
+    pub(crate) models: Vec<Served>,
     /// Seconds since 1970.
     pub(crate) since: u64,
     /// A key of its own that it takes from who may read this file, where it asks for keys.
@@ -50,7 +51,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// Of this process.
-    pub(crate) fn new(address: SocketAddr, tls: bool, key: Option<String>) -> Self {
+    pub(crate) fn new(address: SocketAddr, tls: bool, models: Vec<Served>, key: Option<String>) -> Self {
         let pid = std::process::id();
         Self {
             pid,
@@ -58,6 +59,7 @@ impl Record {
             address,
             tls,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            models,
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             key,
             detached: None,
@@ -84,6 +86,17 @@ impl Record {
         }
         format!("{}://{address}", self.scheme())
     }
+}
+
+/// A model of a server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Served {
+    /// What clients ask for.
+    pub(crate) name: String,
+    /// Its file, without links on the way.
+    pub(crate) file: PathBuf,
+    /// Tokens of its context, where it isn't what the model was trained on.
+    pub(crate) context: Option<usize>,
 }
 
 /// The file of this process; it goes with it.

@@ -130,3 +130,29 @@ fn ctrl_c_stops_the_answer_and_twice_leaves() {
     session.exp_eof().unwrap();
     assert_eq!(exit_code(&session), 130);
 }
+
+#[test]
+fn a_chat_goes_on_with_a_server() {
+    let home = tempfile::tempdir().unwrap();
+    let served = crate::served::Served::new(home.path(), &[llama().to_str().unwrap()]);
+    let mut command = smelt(home.path());
+    command.arg("run").arg(llama()).args(["--temp", "0", "--ignore-eos", "-n", "8", "--verbose"]);
+    command.env("TERM", "xterm");
+    let mut session = spawn_command(on_terminal(command), Some(TIMEOUT_MS)).unwrap();
+    session.exp_string("asking the server on").unwrap();
+    say(&mut session, "Hello there");
+    session.exp_string("8 tokens").unwrap();
+    session.exp_string("seed:").unwrap();
+    say(&mut session, "/set mirostat 2");
+    say(&mut session, "And now?");
+    session.exp_string("`mirostat`").unwrap();
+    say(&mut session, "/set mirostat 0");
+    say(&mut session, "And now?");
+    session.exp_regex("[1-9][0-9]* of them cached").unwrap();
+    session.exp_string("seed:").unwrap();
+    drop(served);
+    say(&mut session, "Are you there?");
+    session.exp_string("--local runs the model here").unwrap();
+    say(&mut session, "/bye");
+    assert_eq!(exit_code(&session), 0);
+}

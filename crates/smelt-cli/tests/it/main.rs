@@ -7,6 +7,8 @@ mod commands;
 mod config;
 #[cfg(unix)]
 mod life;
+#[cfg(unix)]
+mod remote;
 mod run;
 mod served;
 mod support;

@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use smelt_api::ApiError;
 use smelt_api::openai::{
-    Completion, CompletionRequest, FinishReason, LEAST_LOGPROB, Prompt, StreamOptions, TextChoice,
-    TextLogprobs, Usage, token_text,
+    Completion, CompletionRequest, LEAST_LOGPROB, Prompt, StreamOptions, TextChoice, TextLogprobs, Usage,
+    token_text,
 };
-use smelt_engine::TokenInfo;
 use smelt_engine::tokenizer::answer::ReaderOptions;
+use smelt_engine::{Finish, TokenInfo};
 
 use super::{fingerprint, finish_reason, request, usage};
 use crate::app::{Call, json};
@@ -53,16 +53,16 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         choices: Vec::new(),
         usage: None,
     };
-    let n = common.n;
+    let (n, stop) = (common.n, common.limits.stop);
     let choices = |echo: &Option<String>| {
         (0..n).map(|_| Choice::new(echo.clone(), logprobs.is_some())).collect::<Vec<Choice>>()
     };
     let choices: Vec<Choice> = echoes.iter().flat_map(choices).collect();
     match common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {
-            Writer { pieces, call, chunk, options, n, choices }.write(generation)
+            Writer { pieces, call, chunk, options, n, stop, choices }.write(generation)
         })),
-        None => complete(chunk, generation, n, choices).await,
+        None => complete(chunk, generation, n, &stop, choices).await,
     }
 }
 
@@ -102,6 +102,7 @@ async fn complete(
     chunk: Completion,
     generation: Generation,
     n: usize,
+    stop: &[String],
     mut choices: Vec<Choice>,
 ) -> Result<Response, ApiError> {
     let prompts = generation.collect(n).await?;
@@ -121,10 +122,19 @@ async fn complete(
                 text,
                 logprobs,
                 finish_reason: Some(finish_reason(answer.finish, false)),
+                stop_reason: stop_reason(answer.finish, stop),
             });
         }
     }
     Ok(json(&Completion { choices: done, usage, ..chunk }))
+}
+
+/// The stop string that ended an answer.
+fn stop_reason(finish: Finish, stop: &[String]) -> Option<String> {
+    match finish {
+        Finish::StopString(index) => stop.get(index).cloned(),
+        _ => None,
+    }
 }
 
 /// What is known of an answer while it is told.
@@ -174,6 +184,7 @@ struct Writer {
     chunk: Completion,
     options: StreamOptions,
     n: usize,
+    stop: Vec<String>,
     choices: Vec<Choice>,
 }
 
@@ -234,7 +245,7 @@ impl Writer {
             News::Finished { index, finish, .. } => {
                 let index = prompt * self.n + index;
                 self.begin(index, &[]).await?;
-                self.choice(index, String::new(), None, Some(finish_reason(finish, false))).await
+                self.choice(index, String::new(), None, Some(finish)).await
             }
             News::Started { .. } => Ok(()),
         }
@@ -254,9 +265,15 @@ impl Writer {
         index: usize,
         text: String,
         logprobs: Option<TextLogprobs>,
-        finish_reason: Option<FinishReason>,
+        finish: Option<Finish>,
     ) -> Result<(), Gone> {
-        let choices = vec![TextChoice { index, text, logprobs, finish_reason }];
+        let choices = vec![TextChoice {
+            index,
+            text,
+            logprobs,
+            finish_reason: finish.map(|finish| finish_reason(finish, false)),
+            stop_reason: finish.and_then(|finish| stop_reason(finish, &self.stop)),
+        }];
         let usage = self.options.include_usage.then_some(None);
         self.pieces.json(&Completion { choices, usage, ..self.chunk.clone() }).await
     }

@@ -41,7 +41,7 @@ struct Chat<'a> {
 pub(super) fn run(session: &mut Session, knobs: Knobs, verbose: bool, context: &Context) -> Result<()> {
     let mut editor = Editor::new(context.store.root())?;
     if !context.quiet {
-        report::note(&format!("{}: /help for help, /bye to leave", session.engine.facts().name));
+        report::note(&format!("{}: /help for help, /bye to leave", session.model().facts().name));
     }
     let mut chat = Chat { session, knobs, messages: Vec::new(), verbose };
     let mut interrupts = 0;
@@ -96,7 +96,7 @@ impl Chat<'_> {
         };
         self.messages.push(Message::new("assistant", answer.text));
         if self.verbose {
-            self.session.tell_speed(&answer.outcome)?;
+            self.session.tell_speed(&answer.summary)?;
         }
         Ok(())
     }

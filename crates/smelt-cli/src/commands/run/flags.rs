@@ -117,7 +117,17 @@ fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| range())
 }
 
+/// Flags about how a model is loaded: with them, it is loaded here.
+const OF_LOADING: [&str; 9] =
+    ["ctx", "threads", "batch", "cache_type", "cache_type_k", "cache_type_v", "backend", "isa", "force"];
+
 impl SamplingArgs {
+    /// A flag on the command line that no running server can follow.
+    pub(crate) fn given_of_loading(&self) -> Option<String> {
+        let id = OF_LOADING.into_iter().find(|id| self.given.has(id))?;
+        Some(format!("--{}", id.replace('_', "-")))
+    }
+
     /// Follows what the model file recommends, where no flag says otherwise, and nothing that was `chosen` elsewhere.
     pub(crate) fn follow(
         &self,
@@ -191,27 +201,40 @@ pub(crate) struct GrammarArgs {
     regex: Option<String>,
 }
 
+/// What answers must look like, for the engine and as a field of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Structure {
+    pub(crate) grammar: Grammar,
+    pub(crate) field: &'static str,
+    pub(crate) value: Value,
+}
+
 impl GrammarArgs {
-    /// The grammar, if there is one.
+    /// The structure, if there is one.
     ///
     /// # Errors
     /// If its file can't be read, or it can't be enforced.
-    pub(crate) fn grammar(&self, quiet: bool) -> Result<Option<Grammar>> {
+    pub(crate) fn structure(&self, quiet: bool) -> Result<Option<Structure>> {
         let read = |file: &Path| match file.as_os_str() == "-" {
             true => input::text(quiet),
             false => fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display())),
         };
-        let grammar = match (&self.json_schema, &self.grammar, &self.regex) {
+        let (field, value, grammar) = match (&self.json_schema, &self.grammar, &self.regex) {
             (Some(file), ..) => {
                 let schema = serde_json::from_str(&read(file)?);
                 let schema: Value = schema.with_context(|| format!("{} is no valid JSON", file.display()))?;
-                Grammar::from_json_schema(&schema)
+                let grammar = Grammar::from_json_schema(&schema);
+                ("json_schema", schema, grammar)
             }
-            (_, Some(file), _) => Grammar::text(&read(file)?),
-            (.., Some(regex)) => Grammar::regex(regex),
+            (_, Some(file), _) => {
+                let text = read(file)?;
+                let grammar = Grammar::text(&text);
+                ("grammar", text.into(), grammar)
+            }
+            (.., Some(regex)) => ("regex", regex.as_str().into(), Grammar::regex(regex)),
             (None, None, None) => return Ok(None),
         };
-        Ok(Some(grammar.map_err(|e| Usage(e.to_string()))?))
+        Ok(Some(Structure { grammar: grammar.map_err(|e| Usage(e.to_string()))?, field, value }))
     }
 }
 
@@ -262,7 +285,7 @@ pub(crate) fn knobs(sampling: &SamplingArgs, answer: &AnswerArgs) -> Result<Knob
         stop: answer.stop.clone(),
         ignore_eos: answer.ignore_eos,
         show_special: answer.show_special,
-        grammar: None,
+        structure: None,
         overflow: if answer.strict_context { Overflow::Refuse } else { Overflow::DropOldest },
     })
 }

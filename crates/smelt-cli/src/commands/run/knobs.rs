@@ -3,10 +3,10 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use smelt_engine::Grammar;
 use smelt_engine::chat::Overflow;
 use smelt_engine::sampler::{Mirostat, SamplerSettings};
 
+use super::flags::Structure;
 use crate::nearest::nearest;
 
 /// The state of all knobs.
@@ -29,7 +29,7 @@ pub(crate) struct Knobs {
     /// Show control tokens.
     pub(crate) show_special: bool,
     /// What answers must look like.
-    pub(crate) grammar: Option<Grammar>,
+    pub(crate) structure: Option<Structure>,
     /// What happens to a conversation that outgrows the context.
     pub(crate) overflow: Overflow,
 }
@@ -264,7 +264,7 @@ mod tests {
             stop: Vec::new(),
             ignore_eos: false,
             show_special: false,
-            grammar: None,
+            structure: None,
             overflow: Overflow::DropOldest,
         }
     }

@@ -5,7 +5,9 @@ mod editor;
 mod flags;
 mod knobs;
 mod printer;
+mod remote;
 mod session;
+mod summary;
 
 use std::io::{self, IsTerminal};
 
@@ -18,11 +20,12 @@ pub(crate) use self::flags::SamplingArgs;
 use self::flags::{AnswerArgs, GrammarArgs};
 use self::knobs::Knobs;
 use self::printer::Style;
+use self::remote::Remote;
 use self::session::Session;
 use super::load::{MachineArgs, ModelArg, load};
 use crate::context::Context;
 use crate::input;
-use crate::report::{Interrupted, Usage};
+use crate::report::{self, Interrupted, Usage};
 
 /// Run a model: answer a prompt, or chat
 ///
@@ -32,6 +35,9 @@ use crate::report::{Interrupted, Usage};
 /// The answer goes to standard output as it comes, all else to standard error. Ctrl-C stops the answer, twice quits.
 ///
 /// A conversation that outgrows the context loses its oldest turns, never its system message, and says so.
+///
+/// A server of this machine that has the model answers instead (`smelt ps` lists them), as long as no flag says how a model
+/// is to be loaded and --local isn't given.
 ///
 /// What a model file recommends about sampling (`smelt show` tells) replaces the defaults below; settings of the model or
 /// a profile (`smelt config`) go before both, and flags before all.
@@ -67,6 +73,9 @@ pub(crate) struct Args {
     /// Tokens that the conversation may have [default: as many as the model was trained on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24), help_heading = "Machine")]
     ctx: Option<u32>,
+    /// Load the model here, also where a running server has it
+    #[arg(long, help_heading = "Machine")]
+    local: bool,
     #[command(flatten)]
     machine: MachineArgs,
     /// Print events as JSON, one per line
@@ -82,16 +91,51 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let names = args.model.names(context);
     let args: &Args = &config.settle("run", &names)?;
     let mut knobs = flags::knobs(&args.sampling, &args.answer)?;
-    knobs.grammar = args.grammar.grammar(context.quiet)?;
+    knobs.structure = args.grammar.structure(context.quiet)?;
     let prompt = prompt(args, context.quiet)?;
-    let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
-    let engine = load(&args.model, &settings, context)?;
     let chosen = config.chosen(&names);
-    args.sampling.follow(engine.model().recommended(), &mut knobs.sampler, &chosen, context.quiet);
-    let mut session = Session::new(engine, context.quiet);
+    let mut session = match remote(args, &knobs, &chosen, context)? {
+        Some(remote) => Session::there(remote, context.quiet),
+        None => {
+            let settings = args.machine.settings(args.ctx.map(|n| n as usize), KvFormat::F16);
+            Session::here(load(&args.model, &settings, context)?, context.quiet)
+        }
+    };
+    args.sampling.follow(session.model().recommended(), &mut knobs.sampler, &chosen, context.quiet);
     match prompt {
         Some(prompt) => once(args, &prompt, &knobs, &mut session),
         None => chat::run(&mut session, knobs, args.verbose, context),
+    }
+}
+
+/// A server that can answer instead of this process.
+///
+/// # Errors
+/// If one has the model, and fails.
+fn remote(args: &Args, knobs: &Knobs, chosen: &[String], context: &Context) -> Result<Option<Remote>> {
+    let file = if args.local { None } else { args.model.installed(context)? };
+    let Some(file) = file else { return Ok(None) };
+    let note = |text: &str| {
+        if !context.quiet {
+            report::note(text);
+        }
+    };
+    let Some(remote) = Remote::find(&file, context)? else { return Ok(None) };
+    let mut sampler = knobs.sampler.clone();
+    args.sampling.follow(remote.model().recommended(), &mut sampler, chosen, true);
+    let can = match args.sampling.given_of_loading() {
+        Some(flag) => Err(format!("{flag} is for loading a model")),
+        None => remote.check(&sampler, &knobs.stop, &knobs.dry_breakers),
+    };
+    match can {
+        Ok(()) => {
+            note(&format!("asking {}; --local runs the model here", remote.describe()));
+            Ok(Some(remote))
+        }
+        Err(why) => {
+            note(&format!("not asking {}: {why}", remote.describe()));
+            Ok(None)
+        }
     }
 }
 
@@ -135,7 +179,7 @@ fn once(args: &Args, prompt: &str, knobs: &Knobs, session: &mut Session) -> Resu
     };
     let answer = session.answer(fitted, knobs, style)?;
     if args.verbose {
-        session.tell_speed(&answer.outcome)?;
+        session.tell_speed(&answer.summary)?;
     }
     if answer.interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }

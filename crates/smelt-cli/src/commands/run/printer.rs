@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 use smelt_engine::chat::Fitted;
-use smelt_engine::{Engine, Event, Finish, Outcome};
+use smelt_engine::{Event, Facts};
 
+use super::summary::Summary;
 use crate::output;
 use crate::report;
 use crate::wait::Bar;
@@ -41,13 +42,19 @@ impl Printer {
     }
 
     /// Says what will answer, and what was left out of the question.
-    pub(super) fn start(&mut self, engine: &Engine, fitted: &Fitted, seed: u64, quiet: bool) -> Result<()> {
-        let facts = engine.facts();
+    pub(super) fn start(
+        &mut self,
+        facts: &Facts,
+        backend: &str,
+        fitted: &Fitted,
+        seed: u64,
+        quiet: bool,
+    ) -> Result<()> {
         let left_out = fitted.full_tokens - fitted.tokens.len();
         if self.style == Style::Json {
             output::event(&json!({
                 "event": "start", "model": facts.name, "architecture": facts.architecture,
-                "context": facts.context, "backend": engine.device().description, "seed": seed,
+                "context": facts.context, "backend": backend, "seed": seed,
             }))?;
         }
         if left_out == 0 {
@@ -115,42 +122,16 @@ impl Printer {
     ///
     /// # Errors
     /// What went wrong while printing, a closed pipe included.
-    pub(super) fn end(mut self, outcome: &Outcome, stop: &[String]) -> Result<String> {
+    pub(super) fn end(mut self, summary: &Summary) -> Result<String> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
         self.bar = None;
         match self.style {
-            Style::Json => output::event(&end_event(outcome, stop))?,
+            Style::Json => output::event(&summary.event())?,
             Style::Text if !self.text.ends_with('\n') => output::line("")?,
             Style::Text | Style::Raw => {}
         }
         Ok(self.text)
     }
-}
-
-fn end_event(outcome: &Outcome, stop: &[String]) -> Value {
-    let completion = outcome.tokens.len();
-    // A rate that has no time to be measured over is null: JSON has no NaN.
-    json!({
-        "event": "end",
-        "finish_reason": outcome.finish.name(),
-        "detail": outcome.finish.detail(),
-        "stop": match outcome.finish {
-            Finish::StopString(index) => stop.get(index),
-            _ => None,
-        },
-        "usage": {
-            "prompt_tokens": outcome.prompt_tokens,
-            "cached_tokens": outcome.cached_tokens,
-            "completion_tokens": completion,
-            "total_tokens": outcome.prompt_tokens + completion,
-        },
-        "timings": {
-            "time_to_first_token_s": outcome.time_to_first_token.as_secs_f64(),
-            "decode_s": outcome.decode_time.as_secs_f64(),
-            "prompt_per_second": outcome.prompt_rate(),
-            "decode_per_second": outcome.decode_rate(),
-        },
-    })
 }
