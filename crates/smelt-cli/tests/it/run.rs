@@ -471,5 +471,5 @@ fn texts_become_a_line_each() {
     assert_eq!((&events[1]["index"], &events[1]["tokens"]), (&1.into(), &4.into()));
     assert_eq!(events[1]["embedding"].as_array().unwrap().len(), 3);
     run(&[&args[..], &["--dimensions", "49", "a"]].concat(), "").failed(2, "embeddings have 48 values");
-    run(&["run", model.to_str().unwrap(), "a"], "").failed(1, "it is made for embeddings");
+    run(&["run", model.to_str().unwrap(), "a"], "").failed(1, "can't generate text");
 }
