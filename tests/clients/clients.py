@@ -308,6 +308,9 @@ def ollama_routes():
     assert listed.model == MODEL and listed.details.format == "gguf" and listed.size > 0
     (running,) = llama.ps().models
     assert running.model == MODEL
+    assert llama.pull(MODEL).status == "success"
+    assert [step.status for step in llama.pull(MODEL, stream=True)][-1] == "success"
+    assert raises(ollama.ResponseError, lambda: llama.pull("nothing")).status_code == 404
     shown = llama.show(MODEL)
     assert shown.modelinfo["general.architecture"] == shown.details.family
     refused = {"not": {"type": "string"}}

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::keep_alive::KeepAlive;
 use crate::ollama;
 use crate::openai::{Prompt, prompts};
 use crate::params::{Fields, Kind, Params, Support, param, shown};
@@ -42,7 +43,7 @@ pub static EMBED_PARAMS: &[Params] = &[&[
     param("truncate", Bool, Yes, "cut texts that are too long; on"),
     param("dimensions", Integer(1, U31), Yes, DIMENSIONS),
     param("options", Object, Yes, "`num_ctx`: tokens that a text may have"),
-    param("keep_alive", Any, Harmless, "the server's choice"),
+    param("keep_alive", Any, Yes, "how long the model is kept when nobody uses it any more"),
 ]];
 
 /// The parameters of Ollama's older route.
@@ -50,7 +51,7 @@ pub static OLD_EMBEDDINGS_PARAMS: &[Params] = &[&[
     param("model", Text, Required, "the model's name; `:latest` may follow"),
     param("prompt", Text, Yes, "the text; without it, the embedding is empty"),
     param("options", Object, Yes, "`num_ctx`: tokens that a text may have"),
-    param("keep_alive", Any, Harmless, "the server's choice"),
+    param("keep_alive", Any, Yes, "how long the model is kept when nobody uses it any more"),
 ]];
 
 /// How an embedding is written.
@@ -79,6 +80,8 @@ pub struct EmbeddingsRequest {
     pub truncate: bool,
     /// Tokens that a text may have, where it says so.
     pub num_ctx: Option<usize>,
+    /// How long the model is kept when nobody uses it any more.
+    pub keep_alive: Option<KeepAlive>,
     /// Fields that nobody knows.
     pub unknown: Vec<String>,
 }
@@ -137,6 +140,7 @@ impl EmbeddingsRequest {
     fn with_options(fields: &mut Fields, input: Vec<Prompt>) -> Result<Self, ApiError> {
         let options = ollama::options(fields)?;
         let mut request = Self { input, num_ctx: options.count("num_ctx"), ..Self::base(fields) };
+        request.keep_alive = ollama::keep_alive(fields)?;
         request.truncate = fields.bool("truncate").unwrap_or(true);
         request.unknown.extend_from_slice(options.unknown());
         Ok(request)
@@ -151,6 +155,7 @@ impl EmbeddingsRequest {
             priority: 0,
             truncate: false,
             num_ctx: None,
+            keep_alive: None,
             unknown: fields.unknown().to_vec(),
         }
     }

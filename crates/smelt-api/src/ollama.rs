@@ -82,6 +82,14 @@ pub static SHOW_PARAMS: &[Params] = &[&[
     param("verbose", Any, Harmless, "everything is told"),
 ]];
 
+/// The parameters of pulls.
+pub static PULL_PARAMS: &[Params] = &[&[
+    param("model", Text, Yes, "the model's name"),
+    param("name", Text, Yes, "the same, in an older word"),
+    param("stream", Bool, Yes, "tell the progress piece by piece; on"),
+    param("insecure", Any, Only(&["false"]), "only what the server offers can be pulled"),
+]];
+
 /// What chats and generations have in common.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Common {
@@ -105,6 +113,11 @@ pub struct Common {
     pub unknown: Vec<String>,
 }
 
+/// How long a request wants its model kept.
+pub(crate) fn keep_alive(fields: &mut Fields) -> Result<Option<KeepAlive>, ApiError> {
+    fields.take("keep_alive").map(|value| KeepAlive::read(&value)).transpose()
+}
+
 /// Reads the options of a request.
 pub(crate) fn options(fields: &mut Fields) -> Result<Fields, ApiError> {
     Fields::nested(fields.object("options").unwrap_or_default(), &[OPTIONS, COMMON], "options")
@@ -122,7 +135,7 @@ impl Common {
             limits: Limits::read(&mut options, &["num_predict"], "stop")?,
             structure: Structure::read_format(fields)?,
             num_ctx: options.count("num_ctx"),
-            keep_alive: fields.take("keep_alive").map(|value| KeepAlive::read(&value)).transpose()?,
+            keep_alive: keep_alive(fields)?,
             unknown,
         })
     }
@@ -199,6 +212,37 @@ impl GenerateRequest {
 pub fn read_show(body: &[u8]) -> Result<String, ApiError> {
     let mut fields = Fields::parse(body, SHOW_PARAMS)?;
     fields.text("model").or(fields.text("name")).ok_or_else(|| ApiError::missing("model"))
+}
+
+/// A request to pull a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullRequest {
+    /// The model asked for.
+    pub model: String,
+    /// Tell the progress.
+    pub stream: bool,
+    /// Fields that nobody knows.
+    pub unknown: Vec<String>,
+}
+
+impl PullRequest {
+    /// Reads a request's body.
+    ///
+    /// # Errors
+    /// What a client can do wrong.
+    pub fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body, PULL_PARAMS)?;
+        let model = fields.text("model").or(fields.text("name")).ok_or_else(|| ApiError::missing("model"))?;
+        let stream = fields.bool("stream").unwrap_or(true);
+        Ok(Self { model, stream, unknown: fields.unknown().to_vec() })
+    }
+}
+
+/// How far a pull is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Pulled {
+    /// `success` at the end.
+    pub status: &'static str,
 }
 
 /// A piece of an answer, or all of it.

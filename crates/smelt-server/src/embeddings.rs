@@ -90,7 +90,8 @@ async fn embed(call: &Call, model: &Arc<Loaded>, wanted: EmbeddingsRequest) -> R
     }
     let tokens = texts.iter().map(|text| text.tokens.len()).sum();
     let request = PoolRequest { texts, task: Task::Embedding, priority: wanted.priority };
-    let mut values = pool(model, request, call.app.settings.limits.queue_time).await?;
+    let queue_time = call.app.settings.limits.queue_time;
+    let mut values = pool(model, request, queue_time, wanted.keep_alive).await?;
     values.iter_mut().for_each(|values| shorten(values, dimensions));
     Ok(Embedded { values, tokens })
 }

@@ -37,6 +37,7 @@ mod openapi;
 mod page;
 mod pool;
 mod prompt;
+mod pull;
 mod rerank;
 mod routes;
 mod settings;

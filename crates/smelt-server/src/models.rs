@@ -147,6 +147,17 @@ impl Models {
         &self.offers
     }
 
+    /// The offer of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn offer(&self, name: &str) -> Result<&Offer, ApiError> {
+        self.offers.iter().find(|offer| is_name(name, &offer.source.name)).ok_or_else(|| {
+            let message = format!("there is no model {name:?}; there is {}", self.names());
+            ApiError { param: Some("model".into()), ..ApiError::new(Code::ModelNotFound, message) }
+        })
+    }
+
     /// Whether an engine was lost and is not there again.
     pub(crate) fn are_restarting(&self) -> bool {
         self.offers.iter().any(|offer| offer.handle.state() == State::Restarting)
@@ -158,12 +169,7 @@ impl Models {
     /// If there is none, or its file makes no sense.
     pub(crate) async fn find(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
         let offer = match (name, self.offers.as_slice()) {
-            (Some(name), offers) => {
-                offers.iter().find(|offer| is_name(name, &offer.source.name)).ok_or_else(|| {
-                    let message = format!("there is no model {name:?}; there is {}", self.names());
-                    ApiError { param: Some("model".into()), ..ApiError::new(Code::ModelNotFound, message) }
-                })?
-            }
+            (Some(name), _) => self.offer(name)?,
             (None, [only]) => only,
             (None, _) => {
                 let message = format!("`model` is missing, and there are several: {}", self.names());

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smelt_api::{ApiError, Code};
+use smelt_api::{ApiError, Code, KeepAlive};
 use smelt_engine::scheduler::{PoolRequest, Text};
 
 use crate::daemon::{Event, Work};
 use crate::generation::Inbox;
 use crate::models::Loaded;
 
-/// What comes of a request's texts, in their order. Dropping the future cancels the request.
+/// What comes of a request's texts, in their order. Dropping the future cancels the request; `keep` says how long the
+/// model is kept when nobody uses it any more.
 ///
 /// # Errors
 /// Why it wasn't accepted or failed, or that the wait was too long.
@@ -18,10 +19,11 @@ pub(crate) async fn pool(
     model: &Arc<Loaded>,
     request: PoolRequest,
     queue_time: Duration,
+    keep: Option<KeepAlive>,
 ) -> Result<Vec<Vec<f32>>, ApiError> {
     let mut all = vec![Vec::new(); request.texts.len()];
     let (sender, mut inbox) = Inbox::new(1, queue_time);
-    let _ticket = inbox.submit(model, Work::Pool(request.into()), None, (0, &sender)).await?;
+    let _ticket = inbox.submit(model, Work::Pool(request.into()), keep, (0, &sender)).await?;
     loop {
         match inbox.receive().await?.1 {
             Event::Pooled { index, values } => all[index] = values.into_iter().map(f32::from_bits).collect(),

@@ -11,7 +11,7 @@ use smelt_api::{
 };
 
 use crate::app::Call;
-use crate::{anthropic, embeddings, info, metrics, ollama, openai, openapi, page, rerank, tokens};
+use crate::{anthropic, embeddings, info, metrics, ollama, openai, openapi, page, pull, rerank, tokens};
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +145,9 @@ pub(crate) static ROUTES: &[Route] = &[
     }),
     post("/api/embeddings", Ollama, vectors::OLD_EMBEDDINGS_PARAMS, "make a vector of a text", |c| {
         Box::pin(embeddings::embed_old(c))
+    }),
+    post("/api/pull", Ollama, llama::PULL_PARAMS, "find a model that is offered", |c| {
+        Box::pin(pull::create(c))
     }),
     get("/api/tags", Ollama, Keyed, "the models", |c| Box::pin(info::tags(c))),
     get("/api/ps", Ollama, Keyed, "the models that are loaded", |c| Box::pin(info::ps(c))),

@@ -35,6 +35,7 @@ fn read(route: &str, body: &[u8]) -> Result<Read, ApiError> {
         "embeddings" => none(EmbeddingsRequest::read(body)?.unknown),
         "ollama-embed" => none(EmbeddingsRequest::read_ollama(body)?.unknown),
         "ollama-embeddings" => none(EmbeddingsRequest::read_old(body)?.unknown),
+        "ollama-pull" => none(ollama::PullRequest::read(body)?.unknown),
         "rerank" => none(RerankRequest::read(body)?.unknown),
         other => panic!("there is no route {other}"),
     })
@@ -105,6 +106,7 @@ fn every_parameter_stands_once_in_its_tables() {
         anthropic::MESSAGES_PARAMS,
         ollama::CHAT_PARAMS,
         ollama::GENERATE_PARAMS,
+        ollama::PULL_PARAMS,
         tokens::TOKENIZE_PARAMS,
         embeddings::EMBEDDINGS_PARAMS,
         embeddings::EMBED_PARAMS,

@@ -80,3 +80,19 @@ fn errors_are_a_sentence() {
     assert_eq!(lost.status, 404);
     assert!(lost.json()["error"].is_string());
 }
+
+#[test]
+fn a_pull_finds_what_is_offered() {
+    let server = Running::new();
+    let pieces = lines(&server, "/api/pull", &json!({"model": "tiny"}));
+    assert_eq!(pieces, [json!({"status": "pulling manifest"}), json!({"status": "success"})]);
+    let whole = server.ask("/api/pull", &json!({"name": MODEL, "stream": false}));
+    assert_eq!(whole, json!({"status": "success"}));
+    let reply = server.post("/api/pull", &json!({"model": "other"}));
+    assert_eq!(reply.status, 404);
+    let message = reply.json()["error"].as_str().unwrap().to_owned();
+    assert!(
+        message.contains("other") && message.contains(MODEL) && message.contains("smelt pull"),
+        "{message}"
+    );
+}
