@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use axum::response::Response;
+use jiff::Timestamp;
 use smelt_api::ApiError;
 use smelt_engine::scheduler::{Histogram, SECONDS, Stats};
 
@@ -208,6 +209,10 @@ async fn text(app: &App) -> String {
             format!("{label},block_size=\"{}\",num_gpu_blocks=\"{}\"", stats.page_tokens, stats.kv_pages);
         text.line("vllm:cache_config_info", &labels, 1.0);
     }
+    // Its value is when it was last true. Routers that place adapters learn from it that there is no room for one.
+    text.head("vllm:lora_requests_info", "gauge", "adapters in use");
+    let adapters = "max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"";
+    text.line("vllm:lora_requests_info", adapters, seconds(Timestamp::now()) as f64);
     text.0
 }
 
