@@ -42,12 +42,17 @@ impl<'a, const B: usize> Rows<'a, B> {
         }
     }
 
-    /// Prefetches the share of the bytes ahead that corresponds to bytes `offset..offset + n` of `lanes` rows, the `v`-th ones.
+    /// Prefetches the share of the bytes ahead that corresponds to bytes `offset..offset + n` of `lanes` rows, the `v`-th ones:
+    /// the lines that begin there. So each line is asked for once, though shares seldom end where lines do.
     #[inline(always)]
     pub(super) fn ask_ahead(&self, lanes: usize, v: usize, offset: usize, n: usize) {
-        let start = self.ahead.wrapping_add(lanes * (v * B + offset));
-        for line in 0..(lanes * n).div_ceil(64) {
-            prefetch(start.wrapping_add(64 * line));
+        let (start, bytes) = (self.ahead.wrapping_add(lanes * (v * B + offset)), lanes * n);
+        let to_line = start.addr().wrapping_neg() % 64;
+        for line in 0..bytes / 64 {
+            prefetch(start.wrapping_add(to_line + 64 * line));
+        }
+        if to_line < bytes % 64 {
+            prefetch(start.wrapping_add(to_line + bytes / 64 * 64));
         }
     }
 
