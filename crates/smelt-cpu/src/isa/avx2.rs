@@ -48,13 +48,30 @@ fn four<const N: usize>(book: &Codebook<4, N>, index: u32) -> i32 {
     i32::from_le_bytes([a as u8, b as u8, c as u8, d as u8])
 }
 
-/// Two entries of eight bytes side by side.
+/// Eight bytes from each address side by side.
+///
+/// # Safety
+/// Both addresses are of eight readable bytes.
 #[inline(always)]
-fn two_eights<const N: usize>(book: &Codebook<8, N>, a: u32, b: u32) -> __m128d {
-    // SAFETY: SSE2 is part of x86-64; entries are eight readable bytes.
+unsafe fn two_eights(a: *const u8, b: *const u8) -> __m128d {
+    // SAFETY: SSE2 is part of x86-64; the caller's promise.
+    unsafe { _mm_loadh_pd(_mm_castsi128_pd(_mm_loadl_epi64(a.cast())), b.cast()) }
+}
+
+/// The first four and the last four bytes of eight for each lane.
+///
+/// # Safety
+/// The CPU has AVX2; every address is of eight readable bytes.
+#[inline(always)]
+unsafe fn eights(p: [*const u8; 8]) -> [__m256i; 2] {
+    // SAFETY: the caller's promise.
     unsafe {
-        let low = _mm_loadl_epi64(book.entry(a).as_ptr().cast());
-        _mm_loadh_pd(_mm_castsi128_pd(low), book.entry(b).as_ptr().cast())
+        // Lanes 0 and 1 beside lanes 4 and 5, so that shuffles inside the 128-bit halves end in lane order.
+        let a = _mm256_castpd_ps(_mm256_set_m128d(two_eights(p[4], p[5]), two_eights(p[0], p[1])));
+        let b = _mm256_castpd_ps(_mm256_set_m128d(two_eights(p[6], p[7]), two_eights(p[2], p[3])));
+        let first = _mm256_shuffle_ps::<0b10_00_10_00>(a, b);
+        let last = _mm256_shuffle_ps::<0b11_01_11_01>(a, b);
+        [_mm256_castps_si256(first), _mm256_castps_si256(last)]
     }
 }
 
@@ -95,16 +112,12 @@ impl Avx2 {
     /// Eight bytes for each lane, the first four and the last four.
     #[inline(always)]
     fn eights<const N: usize>(self, book: &Codebook<8, N>, index: __m256i) -> [__m256i; 2] {
-        let at = lanes(self, index);
-        avx2!({
-            // Lanes 0 and 1 beside lanes 4 and 5, so that shuffles inside the 128-bit halves end in lane order.
-            let a = _mm256_set_m128d(two_eights(book, at[4], at[5]), two_eights(book, at[0], at[1]));
-            let b = _mm256_set_m128d(two_eights(book, at[6], at[7]), two_eights(book, at[2], at[3]));
-            let (a, b) = (_mm256_castpd_ps(a), _mm256_castpd_ps(b));
-            let first = _mm256_shuffle_ps::<0b10_00_10_00>(a, b);
-            let last = _mm256_shuffle_ps::<0b11_01_11_01>(a, b);
-            [_mm256_castps_si256(first), _mm256_castps_si256(last)]
-        })
+        let (at, mut entries) = (lanes(self, index), [core::ptr::null(); 8]);
+        for i in 0..8 {
+            entries[i] = book.entry(at[i]).as_ptr().cast();
+        }
+        // SAFETY: the CPU has AVX2 (`self`); entries are eight readable bytes.
+        unsafe { eights(entries) }
     }
 }
 
@@ -274,6 +287,16 @@ impl Simd for Avx2 {
             rows.dword(r + 6, offset),
             rows.dword(r + 7, offset),
         ))
+    }
+    #[inline(always)]
+    fn dword_pairs<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 2] {
+        rows.ask_ahead(Self::LANES, v, offset, 8);
+        let mut parts = [core::ptr::null(); 8];
+        for i in 0..8 {
+            parts[i] = rows.eight(v * 8 + i, offset).as_ptr();
+        }
+        // SAFETY: the CPU has AVX2 (`self`); a row's part is eight readable bytes.
+        unsafe { eights(parts) }
     }
 
     #[inline(always)]

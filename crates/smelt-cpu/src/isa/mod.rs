@@ -206,6 +206,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn quads<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 4];
     /// Bytes `offset..offset + 4` of `LANES` rows.
     fn dwords<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> Self::I;
+    /// Bytes `offset..offset + 8` of `LANES` rows, for each the first four and the last four.
+    #[inline(always)]
+    fn dword_pairs<const B: usize>(self, rows: Rows<'_, B>, v: usize, offset: usize) -> [Self::I; 2] {
+        [self.dwords(rows, v, offset), self.dwords(rows, v, offset + 4)]
+    }
 
     // Dot products of unsigned weight bytes with signed activation bytes in −127..=127.
     /// A partial that continues `sum`, or starts from nothing if partials are narrow.

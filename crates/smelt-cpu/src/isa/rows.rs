@@ -70,6 +70,12 @@ impl<'a, const B: usize> Rows<'a, B> {
         self.row(r)[offset..].first_chunk().expect("16 bytes inside a block")
     }
 
+    /// Eight bytes of row `r`.
+    #[inline(always)]
+    pub(crate) fn eight(&self, r: usize, offset: usize) -> &'a [u8; 8] {
+        self.row(r)[offset..].first_chunk().expect("8 bytes inside a block")
+    }
+
     /// Four bytes of row `r`.
     #[inline(always)]
     pub(crate) fn dword(&self, r: usize, offset: usize) -> i32 {

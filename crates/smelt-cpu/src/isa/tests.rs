@@ -150,6 +150,11 @@ fn rows<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
     for offset in [0, 3, 60] {
         out.each(s, "dwords", |v| s.dwords(rows, v, offset));
     }
+    for offset in [0, 5, 56] {
+        for j in 0..2 {
+            out.each(s, "dword_pairs", |v| s.dword_pairs(rows, v, offset)[j]);
+        }
+    }
     let finite = inputs.masked(FINITE_F16);
     for offset in [0, 1, 62] {
         out.each_f(s, "f16s", |v| s.f16s(Rows::of(&finite), v, offset));

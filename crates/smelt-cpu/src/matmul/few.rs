@@ -8,6 +8,7 @@
 use super::acts::{ActRow, QuantizedActs, Tokens};
 use super::class::Class;
 use super::micro::add_block;
+use super::sink::{Multiply, Store};
 use super::tile::{OneBlock, PANEL, Panel, Weights};
 use super::unpack::Unpack;
 use crate::isa::{Line, Op, Simd};
@@ -71,7 +72,7 @@ impl<U: Unpack<B>, const B: usize> Few<'_, U, B> {
                 let acc = half::<S, U, B, T, G>(s, panel, v, &rows, &mut one);
                 for g in 0..G {
                     for t in 0..T.min(n - t0 - g * T) {
-                        s.store_f(&mut sums[t0 + g * T + t], v, acc[g][0][t]);
+                        s.store_f(&mut sums[t0 + g * T + t], v, acc[g][t]);
                     }
                 }
             }
@@ -87,16 +88,25 @@ fn half<S: Simd, U: Unpack<B>, const B: usize, const T: usize, const G: usize>(
     v: usize,
     rows: &[[ActRow<'_>; T]; G],
     one: &mut OneBlock,
-) -> [[[S::F; T]; 1]; G] {
-    let mut acc = [[[s.splat_f(0.0); T]]; G];
+) -> [[S::F; T]; G] {
+    let (mut acc, mut scales) = ([[s.splat_f(0.0); T]; G], [s.splat(0); 16]);
     for b in 0..panel.row_bytes() / B {
-        U::unpack(s, panel.blocks::<B>(v * S::LANES, S::LANES, b), 0, &mut one.block(U::SHAPE));
+        let blocks = panel.blocks::<B>(v * S::LANES, S::LANES, b);
+        if T * G == 1 && Multiply::<S, U::Class>::PAYS {
+            // SAFETY: the block's values lie inside the rows (`Few::run` asserts it).
+            let mut block = unsafe { Multiply::<S, U::Class>::new(s, rows[0][0], b * U::BLOCK, &mut scales) };
+            U::unpack(s, blocks, 0, &mut block);
+            acc[0][0] = block.add_to(s, acc[0][0]);
+            continue;
+        }
+        U::unpack(s, blocks, 0, &mut Store { block: one.block(U::SHAPE), v: 0 });
         for part in 0..U::BLOCK / U::Class::VALUES {
             let block = [one.part::<U::Class>(part)];
             let value = b * U::BLOCK + part * U::Class::VALUES;
             for g in 0..G {
-                // SAFETY: the block's values lie inside the rows (`Few::run` asserts it).
-                unsafe { add_block::<S, U::Class, 1, 1, T>(s, &block, &rows[g], value, &mut acc[g]) };
+                let acc = core::array::from_mut(&mut acc[g]);
+                // SAFETY: as above.
+                unsafe { add_block::<S, U::Class, 1, 1, T>(s, &block, &rows[g], value, acc) };
             }
         }
     }

@@ -16,6 +16,7 @@ mod class;
 mod few;
 mod float;
 mod micro;
+mod sink;
 #[cfg(test)]
 mod tests;
 mod tile;

@@ -2,10 +2,9 @@
 //! words of four 3-bit scales and a quarter of the f16 scale.
 
 use super::iq1_s::{TRITS, ZERO};
-use super::{Unpack, byte, lane_scales, odd};
+use super::{Sink, Unpack, byte, lane_scales, odd};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Iq1M;
 
@@ -14,15 +13,15 @@ impl Unpack<56> for Iq1M {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 56>, v: usize, out: &mut TileBlock<'_>) {
-        let words = [s.dwords(rows, v, 48), s.dwords(rows, v, 52)];
-        scale(s, words, v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 56>, v: usize, out: &mut impl Sink<S>) {
+        let words = s.dword_pairs(rows, v, 48);
+        scale(s, words, out);
         let mut scales = [s.splat(0); 16];
         for g in 0..16 {
             let (word, j) = (g as u32 / 4, g as u32 % 4);
             scales[g] = odd(s, s.and(s.shr(words[g / 8], 16 * (word % 2) + 3 * j), s.splat(7)));
         }
-        lane_scales(s, &scales, ZERO, v, out);
+        lane_scales(s, &scales, ZERO, out);
         let nibbles = s.quads(rows, v, 32);
         let (seven, eight, twos) = (s.splat(7), s.splat(8), s.splat(0x0202_0202));
         for half in 0..2 {
@@ -38,10 +37,9 @@ impl Unpack<56> for Iq1M {
                     up[j] = s.spread_byte::<0>(s.and(clear, twos));
                 }
                 let codes = s.lookup8(&TRITS, index);
-                for j in 0..4 {
-                    let code = s.add(codes[j / 2][j % 2], up[j / 2]);
-                    s.store(&mut out.codes[32 * half + 4 * pair + j], v, code);
-                }
+                let (a, b) = (codes[0], codes[1]);
+                let codes = [s.add(a[0], up[0]), s.add(a[1], up[0]), s.add(b[0], up[1]), s.add(b[1], up[1])];
+                out.codes(s, 32 * half + 4 * pair, codes);
             }
         }
     }
@@ -49,7 +47,7 @@ impl Unpack<56> for Iq1M {
 
 /// The float scale, whose four quarters are the high bits of the words.
 #[inline(always)]
-fn scale<S: Simd>(s: S, words: [S::I; 2], v: usize, out: &mut TileBlock<'_>) {
+fn scale<S: Simd>(s: S, words: [S::I; 2], out: &mut impl Sink<S>) {
     let part = [
         s.and(s.shr(words[0], 12), s.splat(0xF)),
         s.and(s.shr(words[0], 24), s.splat(0xF0)),
@@ -57,5 +55,5 @@ fn scale<S: Simd>(s: S, words: [S::I; 2], v: usize, out: &mut TileBlock<'_>) {
         s.and(s.shr(words[1], 16), s.splat(0xF000)),
     ];
     let bits = s.or(s.or(part[0], part[1]), s.or(part[2], part[3]));
-    s.store_f(&mut out.d[0], v, s.mul_f(s.f16_low(bits), s.splat_f(0.125)));
+    out.d(s, 0, s.mul_f(s.f16_low(bits), s.splat_f(0.125)));
 }

@@ -3,10 +3,9 @@
 //!
 //! A value is a trit shifted up or down by an eighth; its code is the value in eighths, offset by [`ZERO`].
 
-use super::{Unpack, byte, lane_scales, odd};
+use super::{Sink, Unpack, byte, lane_pairs, lane_scale, odd};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
-use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks::IQ1;
 
 pub(crate) struct Iq1S;
@@ -30,8 +29,8 @@ impl Unpack<50> for Iq1S {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 50>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 50>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
         let words = s.quads(rows, v, 34);
         let seven = s.splat(7);
         let mut scales = [s.splat(0); 8];
@@ -41,6 +40,7 @@ impl Unpack<50> for Iq1S {
                 let g = 4 * half + i;
                 let word = s.shr(words[g / 2], 16 * (g as u32 % 2));
                 scales[g] = odd(s, s.and(s.shr(word, 12), seven));
+                lane_scale(s, g, scales[g], out);
                 // The word's top bit clear: up, which adds two to every byte.
                 let down = s.sar(s.shl(word, 16), 31);
                 let up = s.and(s.xor(down, s.splat(-1)), s.splat(0x0202_0202));
@@ -51,12 +51,12 @@ impl Unpack<50> for Iq1S {
                         index[j] = s.or(byte(s, low[i], k), s.shl(s.and(s.shr(word, 3 * k), seven), 8));
                     }
                     let codes = s.lookup8(&TRITS, index);
-                    for j in 0..4 {
-                        s.store(&mut out.codes[8 * g + 4 * k + j], v, s.add(codes[j / 2][j % 2], up));
-                    }
+                    let (a, b) = (codes[0], codes[1]);
+                    let codes = [s.add(a[0], up), s.add(a[1], up), s.add(b[0], up), s.add(b[1], up)];
+                    out.codes(s, 8 * g + 4 * k, codes);
                 }
             }
         }
-        lane_scales(s, &scales, ZERO, v, out);
+        lane_pairs(s, &scales, ZERO, out);
     }
 }

@@ -2,10 +2,9 @@
 //! 16 nibbles of scales.
 
 use super::iq2_xxs::ZERO;
-use super::{Unpack, byte, lane_scales, odd_nibbles, signed};
+use super::{Sink, Unpack, byte, lane_scales, odd_nibbles, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
-use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks;
 
 pub(crate) struct Iq2S;
@@ -17,10 +16,10 @@ impl Unpack<82> for Iq2S {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 82>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 82>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
         let last = s.quads(rows, v, 66);
-        lane_scales(s, &odd_nibbles(s, [last[2], last[3]]), ZERO, v, out);
+        lane_scales(s, &odd_nibbles(s, [last[2], last[3]]), ZERO, out);
         let three = s.splat(3);
         for part in 0..2 {
             let low = s.quads(rows, v, 2 + 16 * part);
@@ -39,7 +38,7 @@ impl Unpack<82> for Iq2S {
                         x[4 * k + i] = sixteen[i / 2][i % 2];
                     }
                 }
-                signed(s, x, signs[i], ZERO, &mut out.codes[8 * (4 * part + i)..], v);
+                signed(s, x, signs[i], ZERO, 8 * (4 * part + i), out);
             }
         }
     }

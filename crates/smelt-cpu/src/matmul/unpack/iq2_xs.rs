@@ -1,10 +1,9 @@
 //! `IQ2_XS`: f16 scale, 32 words of a 9-bit index of eight magnitudes and a 7-bit sign index, 16 nibbles of scales.
 
 use super::iq2_xxs::ZERO;
-use super::{Unpack, even_signs, lane_scales, odd_nibbles, signed};
+use super::{Sink, Unpack, even_signs, lane_scales, odd_nibbles, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
-use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks;
 
 pub(crate) struct Iq2Xs;
@@ -16,9 +15,9 @@ impl Unpack<74> for Iq2Xs {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 74>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
-        lane_scales(s, &odd_nibbles(s, [s.dwords(rows, v, 66), s.dwords(rows, v, 70)]), ZERO, v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 74>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+        lane_scales(s, &odd_nibbles(s, s.dword_pairs(rows, v, 66)), ZERO, out);
         for pair in 0..4 {
             let q = s.quads(rows, v, 2 + 16 * pair);
             for half in 0..2 {
@@ -37,8 +36,7 @@ impl Unpack<74> for Iq2Xs {
                     s.and(s.shr(words[1], 1), s.splat(0x7F00_0000)),
                 ];
                 let sevens = s.or(s.or(sevens[0], sevens[1]), s.or(sevens[2], sevens[3]));
-                let codes = &mut out.codes[8 * (2 * pair + half)..];
-                signed(s, x, even_signs(s, sevens), ZERO, codes, v);
+                signed(s, x, even_signs(s, sevens), ZERO, 8 * (2 * pair + half), out);
             }
         }
     }

@@ -1,10 +1,9 @@
 //! `IQ2_XXS`: f16 scale, then for each group of 32 four bytes that index eight magnitudes each, and a word of four
 //! 7-bit sign indices and a 4-bit scale.
 
-use super::{Unpack, byte, even_signs, four_sevens, lane_scales, odd, signed};
+use super::{Sink, Unpack, byte, even_signs, four_sevens, lane_pairs, lane_scale, odd, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
-use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks;
 
 pub(crate) struct Iq2Xxs;
@@ -19,14 +18,15 @@ impl Unpack<66> for Iq2Xxs {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 66>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 66>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
         let mut scales = [s.splat(0); 8];
         for pair in 0..4 {
             let q = s.quads(rows, v, 2 + 16 * pair);
             for half in 0..2 {
                 let (g, indices, word) = (2 * pair + half, q[2 * half], q[2 * half + 1]);
                 scales[g] = odd(s, s.shr(word, 28));
+                lane_scale(s, g, scales[g], out);
                 let mut x = [s.splat(0); 8];
                 for k in 0..2 {
                     let index = [byte(s, indices, 2 * k as u32), byte(s, indices, 2 * k as u32 + 1)];
@@ -35,9 +35,9 @@ impl Unpack<66> for Iq2Xxs {
                         x[4 * k + i] = sixteen[i / 2][i % 2];
                     }
                 }
-                signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, &mut out.codes[8 * g..], v);
+                signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, 8 * g, out);
             }
         }
-        lane_scales(s, &scales, ZERO, v, out);
+        lane_pairs(s, &scales, ZERO, out);
     }
 }

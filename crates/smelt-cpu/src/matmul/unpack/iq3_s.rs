@@ -1,10 +1,9 @@
 //! `IQ3_S`: f16 scale, 64 low bytes of indices of four magnitudes, their 64 high bits, 32 sign bytes, 8 nibbles of
 //! scales.
 
-use super::{Unpack, byte, lane_scales, move_bit, odd, signed};
+use super::{Sink, Unpack, byte, lane_scales, move_bit, odd, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
-use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks;
 
 pub(crate) struct Iq3S;
@@ -19,15 +18,15 @@ impl Unpack<110> for Iq3S {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 110>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 110>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.f16s(rows, v, 0));
         let nibbles = s.dwords(rows, v, 106);
         let mut scales = [s.splat(0); 8];
         for g in 0..8 {
             scales[g] = odd(s, s.and(s.shr(nibbles, 4 * g as u32), s.splat(15)));
         }
-        lane_scales(s, &scales, ZERO, v, out);
-        let high = [s.dwords(rows, v, 66), s.dwords(rows, v, 70)];
+        lane_scales(s, &scales, ZERO, out);
+        let high = s.dword_pairs(rows, v, 66);
         let ninth = s.splat(256);
         for part in 0..2 {
             let signs = s.quads(rows, v, 74 + 16 * part);
@@ -46,7 +45,7 @@ impl Unpack<110> for Iq3S {
                         let eight = s.lookup4(&IQ3_S, index);
                         (x[2 * j], x[2 * j + 1]) = (eight[0], eight[1]);
                     }
-                    signed(s, x, signs[i], ZERO, &mut out.codes[8 * (4 * part + i)..], v);
+                    signed(s, x, signs[i], ZERO, 8 * (4 * part + i), out);
                 }
             }
         }

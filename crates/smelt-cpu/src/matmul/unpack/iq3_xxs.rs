@@ -1,10 +1,9 @@
 //! `IQ3_XXS`: f16 scale, 64 bytes that index four magnitudes each, then for each group of 32 a word of four 7-bit sign
 //! indices and a 4-bit scale.
 
-use super::{Unpack, byte, even_signs, four_sevens, lane_scales, odd, signed};
+use super::{Sink, Unpack, byte, even_signs, four_sevens, lane_pairs, lane_scale, odd, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
-use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks;
 
 pub(crate) struct Iq3Xxs;
@@ -19,8 +18,8 @@ impl Unpack<98> for Iq3Xxs {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 98>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.25)));
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 98>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.25)));
         let (first, second) = (s.quads(rows, v, 66), s.quads(rows, v, 82));
         let mut scales = [s.splat(0); 8];
         for pair in 0..4 {
@@ -29,15 +28,16 @@ impl Unpack<98> for Iq3Xxs {
                 let g = 2 * pair + half;
                 let word = if g < 4 { first[g] } else { second[g - 4] };
                 scales[g] = odd(s, s.shr(word, 28));
+                lane_scale(s, g, scales[g], out);
                 let mut x = [s.splat(0); 8];
                 for j in [0, 2, 4, 6] {
                     let (indices, k) = (q[2 * half + j / 4], j as u32 % 4);
                     let eight = s.lookup4(&IQ3_XXS, [byte(s, indices, k), byte(s, indices, k + 1)]);
                     (x[j], x[j + 1]) = (eight[0], eight[1]);
                 }
-                signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, &mut out.codes[8 * g..], v);
+                signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, 8 * g, out);
             }
         }
-        lane_scales(s, &scales, ZERO, v, out);
+        lane_pairs(s, &scales, ZERO, out);
     }
 }

@@ -31,8 +31,9 @@ mod tq2_0;
 
 use super::Path;
 use super::class::Class;
-use super::tile::{PANEL, Panel, Tile, TileBlock, TileShape};
-use crate::isa::{Line, Op, Rows, Simd};
+use super::sink::{Sink, Store};
+use super::tile::{PANEL, Panel, Tile, TileShape};
+use crate::isa::{Op, Rows, Simd};
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -83,8 +84,8 @@ pub(crate) trait Unpack<const B: usize>: 'static {
         shape
     };
 
-    /// Unpacks rows `v * LANES..` of one block. `out` holds `BLOCK / Class::VALUES` tile blocks in a row.
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, B>, v: usize, out: &mut TileBlock<'_>);
+    /// Unpacks rows `v * LANES..` of one block, which for `out` is `BLOCK / Class::VALUES` blocks in a row.
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, B>, v: usize, out: &mut impl Sink<S>);
 }
 
 /// Unpacks a range of a panel's blocks to the tile's beginning.
@@ -103,9 +104,8 @@ impl<U: Unpack<B>, const B: usize> Op for UnpackBlocks<'_, U, B> {
         let first = self.blocks.start;
         for b in self.blocks {
             let rows = self.panel.blocks::<B>(0, PANEL, b);
-            let mut out = self.tile.block(U::SHAPE, b - first);
             for v in 0..PANEL / S::LANES {
-                U::unpack(s, rows, v, &mut out);
+                U::unpack(s, rows, v, &mut Store { block: self.tile.block(U::SHAPE, b - first), v });
             }
         }
     }
@@ -134,7 +134,7 @@ fn move_bit<S: Simd>(s: S, x: S::I, from: u32, to: u32) -> S::I {
 
 /// Sixteen bytes of each row as 32 nibbles, and bit `i` of each row's `fifth` as bit 4 of nibble `i`.
 #[inline(always)]
-fn nibbles_with_fifth_bit<S: Simd>(s: S, quads: [S::I; 4], fifth: S::I, out: &mut [Line], v: usize) {
+fn nibbles_with_fifth_bit<S: Simd>(s: S, quads: [S::I; 4], fifth: S::I, out: &mut impl Sink<S>) {
     let (nibble, sixteen) = (s.splat(0x0F0F_0F0F), s.splat(0x1010_1010));
     // In a byte copied to all four places, these pick bits 0 to 3, or 4 to 7.
     let (low_bits, high_bits) = (s.splat(0x0804_0201), s.splat(0x8040_2010_u32 as i32));
@@ -144,13 +144,15 @@ fn nibbles_with_fifth_bit<S: Simd>(s: S, quads: [S::I; 4], fifth: S::I, out: &mu
         s.spread_byte::<2>(fifth),
         s.spread_byte::<3>(fifth),
     ];
+    let mut codes = [nibble; 8];
     for i in 0..8 {
         let q = quads[i % 4];
         let code = s.and(if i < 4 { q } else { s.shr(q, 4) }, nibble);
         let bits = if i % 2 == 0 { low_bits } else { high_bits };
         let set = s.eq_bytes(s.and(bytes[i / 2], bits), bits);
-        s.store(&mut out[i], v, s.or(code, s.and(set, sixteen)));
+        codes[i] = s.or(code, s.and(set, sixteen));
     }
+    out.codes(s, 0, codes);
 }
 
 /// Byte `n` of each lane, zero-extended.
@@ -167,53 +169,58 @@ fn pair<S: Simd>(s: S, low: S::I, high: S::I) -> S::I {
 
 /// Signed scales of four groups a vector, and the corrections for codes of which `zero` means zero.
 #[inline(always)]
-fn signed_scales<S: Simd>(s: S, vectors: &[S::I; 4], zero: i32, v: usize, out: &mut TileBlock<'_>) {
+fn signed_scales<S: Simd>(s: S, vectors: &[S::I; 4], zero: i32, out: &mut impl Sink<S>) {
     let zero = s.splat((-zero & 0xFFFF) * 0x1_0001);
     for i in 0..4 {
         let x = vectors[i];
-        s.store(&mut out.scales[4 * i], v, s.signed_halves::<0, 0>(x));
-        s.store(&mut out.scales[4 * i + 1], v, s.signed_halves::<1, 1>(x));
-        s.store(&mut out.scales[4 * i + 2], v, s.signed_halves::<2, 2>(x));
-        s.store(&mut out.scales[4 * i + 3], v, s.signed_halves::<3, 3>(x));
-        s.store(&mut out.pairs[2 * i], v, s.mul_halves(s.signed_halves::<0, 1>(x), zero));
-        s.store(&mut out.pairs[2 * i + 1], v, s.mul_halves(s.signed_halves::<2, 3>(x), zero));
+        out.scale(s, 4 * i, s.signed_halves::<0, 0>(x));
+        out.scale(s, 4 * i + 1, s.signed_halves::<1, 1>(x));
+        out.scale(s, 4 * i + 2, s.signed_halves::<2, 2>(x));
+        out.scale(s, 4 * i + 3, s.signed_halves::<3, 3>(x));
+        out.pair(s, 2 * i, s.mul_halves(s.signed_halves::<0, 1>(x), zero));
+        out.pair(s, 2 * i + 1, s.mul_halves(s.signed_halves::<2, 3>(x), zero));
     }
 }
 
 /// Unsigned scales and minima of four groups, a byte each.
 #[inline(always)]
-fn four_scales<S: Simd>(s: S, scales: S::I, minima: S::I, i: usize, v: usize, out: &mut TileBlock<'_>) {
-    s.store(&mut out.scales[4 * i], v, s.halves::<0, 0>(scales));
-    s.store(&mut out.scales[4 * i + 1], v, s.halves::<1, 1>(scales));
-    s.store(&mut out.scales[4 * i + 2], v, s.halves::<2, 2>(scales));
-    s.store(&mut out.scales[4 * i + 3], v, s.halves::<3, 3>(scales));
-    s.store(&mut out.pairs[2 * i], v, s.halves::<0, 1>(minima));
-    s.store(&mut out.pairs[2 * i + 1], v, s.halves::<2, 3>(minima));
+fn four_scales<S: Simd>(s: S, scales: S::I, minima: S::I, i: usize, out: &mut impl Sink<S>) {
+    out.scale(s, 4 * i, s.halves::<0, 0>(scales));
+    out.scale(s, 4 * i + 1, s.halves::<1, 1>(scales));
+    out.scale(s, 4 * i + 2, s.halves::<2, 2>(scales));
+    out.scale(s, 4 * i + 3, s.halves::<3, 3>(scales));
+    out.pair(s, 2 * i, s.halves::<0, 1>(minima));
+    out.pair(s, 2 * i + 1, s.halves::<2, 3>(minima));
 }
 
-/// Signed scales that have a lane to themselves, and the corrections.
+/// The signed scale of group `g`, which has a lane to itself.
 #[inline(always)]
-fn lane_scales<S: Simd, const N: usize>(
-    s: S,
-    scales: &[S::I; N],
-    zero: i32,
-    v: usize,
-    out: &mut TileBlock<'_>,
-) {
+fn lane_scale<S: Simd>(s: S, g: usize, scale: S::I, out: &mut impl Sink<S>) {
+    out.scale(s, g, pair(s, scale, scale));
+}
+
+/// The corrections for such scales.
+#[inline(always)]
+fn lane_pairs<S: Simd, const N: usize>(s: S, scales: &[S::I; N], zero: i32, out: &mut impl Sink<S>) {
     let zero = s.splat(-zero);
-    for g in 0..N {
-        s.store(&mut out.scales[g], v, pair(s, scales[g], scales[g]));
-    }
     for p in 0..N / 2 {
-        let correction = pair(s, s.mul(scales[2 * p], zero), s.mul(scales[2 * p + 1], zero));
-        s.store(&mut out.pairs[p], v, correction);
+        out.pair(s, p, pair(s, s.mul(scales[2 * p], zero), s.mul(scales[2 * p + 1], zero)));
     }
+}
+
+/// All scales of this kind, and the corrections.
+#[inline(always)]
+fn lane_scales<S: Simd, const N: usize>(s: S, scales: &[S::I; N], zero: i32, out: &mut impl Sink<S>) {
+    for g in 0..N {
+        lane_scale(s, g, scales[g], out);
+    }
+    lane_pairs(s, scales, zero, out);
 }
 
 /// Scale one for every group of 32, and the corrections for codes of which `zero` means zero.
 #[inline(always)]
-fn unit_scales<S: Simd>(s: S, zero: i32, v: usize, out: &mut TileBlock<'_>) {
-    lane_scales(s, &[s.splat(1); 8], zero, v, out);
+fn unit_scales<S: Simd>(s: S, zero: i32, out: &mut impl Sink<S>) {
+    lane_scales(s, &[s.splat(1); 8], zero, out);
 }
 
 /// `2·x + 1`.
@@ -251,7 +258,7 @@ fn even_signs<S: Simd>(s: S, sevens: S::I) -> S::I {
 
 /// 32 magnitudes, at most `zero`, with the signs of four bytes (a set bit means negative), as codes offset by `zero`.
 #[inline(always)]
-fn signed<S: Simd>(s: S, x: [S::I; 8], signs: S::I, zero: i32, out: &mut [Line], v: usize) {
+fn signed<S: Simd>(s: S, x: [S::I; 8], signs: S::I, zero: i32, line: usize, out: &mut impl Sink<S>) {
     // In a byte copied to all four places, these pick bits 0 to 3, or 4 to 7.
     let (low_bits, high_bits) = (s.splat(0x0804_0201), s.splat(0x8040_2010_u32 as i32));
     let zero = s.splat(zero * 0x0101_0101);
@@ -261,13 +268,15 @@ fn signed<S: Simd>(s: S, x: [S::I; 8], signs: S::I, zero: i32, out: &mut [Line],
         s.spread_byte::<2>(signs),
         s.spread_byte::<3>(signs),
     ];
+    let mut codes = x;
     for i in 0..8 {
         let bits = if i % 2 == 0 { low_bits } else { high_bits };
         let negative = s.eq_bytes(s.and(bytes[i / 2], bits), bits);
         // No byte carries or borrows: 0 ≤ zero − x and zero + x ≤ 255.
         let twice = s.and(negative, s.add(x[i], x[i]));
-        s.store(&mut out[i], v, s.sub(s.add(zero, x[i]), twice));
+        codes[i] = s.sub(s.add(zero, x[i]), twice);
     }
+    out.codes(s, line, codes);
 }
 
 /// Sixteen bytes of each row as 64 crumbs: vector `4·c + j` holds bits `2·c..` of the bytes of `quads[j]`.
@@ -281,11 +290,32 @@ fn crumbs<S: Simd>(s: S, quads: [S::I; 4]) -> [S::I; 16] {
     out
 }
 
-/// The line of vector `i` of [`crumbs`] of the `part`-th sixteen bytes, where value `128·h + 32·c + l` lies in bits
-/// `2·c..` of byte `32·h + l`.
+/// Hands over the [`crumbs`] of the `part`-th sixteen bytes, where value `128·h + 32·c + l` lies in bits `2·c..` of byte
+/// `32·h + l`.
 #[inline(always)]
-fn crumb_line(part: usize, i: usize) -> usize {
-    32 * (part / 2) + 8 * (i / 4) + 4 * (part % 2) + i % 4
+fn add_crumbs<S: Simd>(s: S, part: usize, q: [S::I; 16], out: &mut impl Sink<S>) {
+    for c in 0..4 {
+        let line = 32 * (part / 2) + 8 * c + 4 * (part % 2);
+        out.codes(s, line, [q[4 * c], q[4 * c + 1], q[4 * c + 2], q[4 * c + 3]]);
+    }
+}
+
+/// Every byte (0..=15) replaced by the table's.
+#[inline(always)]
+fn look_up<S: Simd>(s: S, table: &[u8; 16], mut codes: [S::I; 8]) -> [S::I; 8] {
+    for i in 0..8 {
+        codes[i] = s.lookup(table, codes[i]);
+    }
+    codes
+}
+
+/// Four vectors, each exclusive-or `bits`.
+#[inline(always)]
+fn flip<S: Simd>(s: S, mut x: [S::I; 4], bits: S::I) -> [S::I; 4] {
+    for i in 0..4 {
+        x[i] = s.xor(x[i], bits);
+    }
+    x
 }
 
 /// A codebook of signed bytes, offset by `zero`.

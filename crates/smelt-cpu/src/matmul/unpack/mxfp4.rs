@@ -1,9 +1,8 @@
 //! `MXFP4`: an exponent byte, 16 bytes of nibbles (low: values 0..16, high: 16..32) that are E2M1 floats.
 
-use super::{Unpack, nibbles, offset_table};
+use super::{Sink, Unpack, look_up, nibbles, offset_table};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Floats};
-use crate::matmul::tile::TileBlock;
 use smelt_quant::codebooks::E2M1_DOUBLED;
 
 pub(crate) struct Mxfp4;
@@ -16,16 +15,14 @@ impl Unpack<17> for Mxfp4 {
     const BLOCK: usize = 32;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 17>, v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 17>, v: usize, out: &mut impl Sink<S>) {
         let e = s.and(s.dwords(rows, v, 0), s.splat(0xFF));
         // The bits of 2^(e − 128): (e − 1) << 23, or where that is subnormal (e < 2) (e + 1) << 21, which is less
         // everywhere else.
         let normal = s.shl(s.add(e, s.splat(-1)), 23);
         let subnormal = s.shl(s.add(e, s.splat(1)), 21);
-        s.store(&mut out.d[0], v, s.max(normal, subnormal));
+        out.d(s, 0, s.with_bits(s.max(normal, subnormal)));
         let q = nibbles(s, s.quads(rows, v, 1));
-        for line in 0..8 {
-            s.store(&mut out.codes[line], v, s.lookup(&LEVELS, q[line]));
-        }
+        out.codes(s, 0, look_up(s, &LEVELS, q));
     }
 }

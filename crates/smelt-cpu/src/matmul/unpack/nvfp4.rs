@@ -2,10 +2,9 @@
 //! are E2M1 floats.
 
 use super::mxfp4::LEVELS;
-use super::{Unpack, byte};
+use super::{Sink, Unpack, byte, look_up, nibbles};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Floats};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Nvfp4;
 
@@ -17,25 +16,21 @@ impl Unpack<36> for Nvfp4 {
     const BLOCK: usize = 64;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 36>, v: usize, out: &mut TileBlock<'_>) {
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 36>, v: usize, out: &mut impl Sink<S>) {
         let scales = s.dwords(rows, v, 0);
         let seven = s.splat(0x7F7F_7F7F);
         // 0x7f means zero; the same with the ignored top bit set is a number.
         let nothing = s.eq_bytes(scales, seven);
         let scales = s.and(s.and(scales, seven), s.xor(nothing, s.splat(-1)));
-        let nibble = s.splat(0x0F0F_0F0F);
         for g in 0..4 {
             let bits = s.shl(byte(s, scales, g as u32), 20);
-            s.store_f(&mut out.d[g], v, s.mul_f(s.with_bits(bits), s.splat_f(HALF_SCALE)));
+            out.d(s, g, s.mul_f(s.with_bits(bits), s.splat_f(HALF_SCALE)));
         }
         for half in 0..2 {
             let quads = s.quads(rows, v, 4 + 16 * half);
-            for j in 0..4 {
-                let q = quads[j];
-                let line = 8 * half + 4 * (j / 2) + j % 2;
-                s.store(&mut out.codes[line], v, s.lookup(&LEVELS, s.and(q, nibble)));
-                s.store(&mut out.codes[line + 2], v, s.lookup(&LEVELS, s.and(s.shr(q, 4), nibble)));
-            }
+            let q = look_up(s, &LEVELS, nibbles(s, quads));
+            out.codes(s, 8 * half, [q[0], q[1], q[4], q[5]]);
+            out.codes(s, 8 * half + 4, [q[2], q[3], q[6], q[7]]);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! `Q3_K`: 32 bytes of third bits, 64 bytes of crumbs, 16 packed 6-bit scales (zero at 32), f16 scale; zero at 4.
 
-use super::{Unpack, crumbs, move_bit, signed_scales};
-use crate::isa::{Line, Rows, Simd};
+use super::{Sink, Unpack, crumbs, move_bit, signed_scales};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_4, Scaled};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q3K;
 
@@ -12,28 +11,36 @@ impl Unpack<110> for Q3K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 110>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 108));
-        signed_scales(s, &scales(s, rows, v), 4, v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 110>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.f16s(rows, v, 108));
+        signed_scales(s, &scales(s, rows, v), 4, out);
         let (first, second) = (s.quads(rows, v, 0), s.quads(rows, v, 16));
-        sixteen::<S, 0>(s, s.quads(rows, v, 32), first, v, &mut out.codes[0..]);
-        sixteen::<S, 0>(s, s.quads(rows, v, 48), second, v, &mut out.codes[4..]);
-        sixteen::<S, 4>(s, s.quads(rows, v, 64), first, v, &mut out.codes[32..]);
-        sixteen::<S, 4>(s, s.quads(rows, v, 80), second, v, &mut out.codes[36..]);
+        sixteen::<S, 0>(s, s.quads(rows, v, 32), first, 0, out);
+        sixteen::<S, 0>(s, s.quads(rows, v, 48), second, 4, out);
+        sixteen::<S, 4>(s, s.quads(rows, v, 64), first, 32, out);
+        sixteen::<S, 4>(s, s.quads(rows, v, 80), second, 36, out);
     }
 }
 
 /// Sixteen bytes of crumbs with their bits of the mask, of which bit `FIRST + c` belongs to crumb `c`. It is a constant
 /// because shifts by variables cost three times as much.
 #[inline(always)]
-fn sixteen<S: Simd, const FIRST: u32>(s: S, quads: [S::I; 4], mask: [S::I; 4], v: usize, out: &mut [Line]) {
+fn sixteen<S: Simd, const FIRST: u32>(
+    s: S,
+    quads: [S::I; 4],
+    mask: [S::I; 4],
+    line: usize,
+    out: &mut impl Sink<S>,
+) {
     let third = s.splat(0x0404_0404);
     let q = crumbs(s, quads);
     for c in 0..4 {
+        let mut codes = quads;
         for j in 0..4 {
             let bit = s.and(move_bit(s, mask[j], FIRST + c as u32, 2), third);
-            s.store(&mut out[8 * c + j], v, s.or(q[4 * c + j], bit));
+            codes[j] = s.or(q[4 * c + j], bit);
         }
+        out.codes(s, line + 8 * c, codes);
     }
 }
 
@@ -41,7 +48,7 @@ fn sixteen<S: Simd, const FIRST: u32>(s: S, quads: [S::I; 4], mask: [S::I; 4], v
 /// 4 and 5 of groups `i`, `i + 4`, `i + 8` and `i + 12` share a byte.
 #[inline(always)]
 fn scales<S: Simd>(s: S, rows: Rows<'_, 110>, v: usize) -> [S::I; 4] {
-    let (low, high) = ([s.dwords(rows, v, 96), s.dwords(rows, v, 100)], s.dwords(rows, v, 104));
+    let (low, high) = (s.dword_pairs(rows, v, 96), s.dwords(rows, v, 104));
     let (nibble, crumb) = (s.splat(0x0F0F_0F0F), s.splat(0x0303_0303));
     let (sign, extension) = (s.splat(0x2020_2020), [1, 2]);
     let mut out = [s.splat(0); 4];

@@ -1,9 +1,8 @@
 //! `Q4_0`: f16 scale, 16 bytes of nibbles (low: values 0..16, high: 16..32), zero at 8.
 
-use super::{Unpack, nibbles};
+use super::{Sink, Unpack, nibbles};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_4, Floats};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q4_0;
 
@@ -12,11 +11,9 @@ impl Unpack<18> for Q4_0 {
     const BLOCK: usize = 32;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 18>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 18>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.f16s(rows, v, 0));
         let q = nibbles(s, s.quads(rows, v, 2));
-        for line in 0..8 {
-            s.store(&mut out.codes[line], v, q[line]);
-        }
+        out.codes(s, 0, q);
     }
 }

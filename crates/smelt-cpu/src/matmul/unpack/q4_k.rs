@@ -2,10 +2,9 @@
 //!
 //! Bytes 32·c.. of the nibbles hold group 2·c in their low halves and group 2·c + 1 in the high ones.
 
-use super::{Unpack, four_scales, nibbles};
+use super::{Sink, Unpack, four_scales, nibbles};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_4, Scaled};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q4K;
 
@@ -14,15 +13,13 @@ impl Unpack<144> for Q4K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 144>, v: usize, out: &mut TileBlock<'_>) {
-        scales_and_minima(s, s.quads(rows, v, 0), v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 144>, v: usize, out: &mut impl Sink<S>) {
+        scales_and_minima(s, s.quads(rows, v, 0), out);
         for c in 0..4 {
             for half in 0..2 {
-                let codes = &mut out.codes[16 * c + 4 * half..];
                 let q = nibbles(s, s.quads(rows, v, 16 + 32 * c + 16 * half));
-                for line in 0..8 {
-                    s.store(&mut codes[8 * (line / 4) + line % 4], v, q[line]);
-                }
+                out.codes(s, 16 * c + 4 * half, [q[0], q[1], q[2], q[3]]);
+                out.codes(s, 16 * c + 4 * half + 8, [q[4], q[5], q[6], q[7]]);
             }
         }
     }
@@ -32,14 +29,14 @@ impl Unpack<144> for Q4K {
 /// eight 6-bit minima (the first four of each in the low bits of bytes 0..8, the rest split over bytes 8..12 and the
 /// top bits).
 #[inline(always)]
-pub(super) fn scales_and_minima<S: Simd>(s: S, head: [S::I; 4], v: usize, out: &mut TileBlock<'_>) {
-    s.store_f(&mut out.d[0], v, s.f16_low(head[0]));
-    s.store_f(&mut out.m[0], v, s.f16_high(head[0]));
+pub(super) fn scales_and_minima<S: Simd>(s: S, head: [S::I; 4], out: &mut impl Sink<S>) {
+    out.d(s, 0, s.f16_low(head[0]));
+    out.m(s, 0, s.f16_high(head[0]));
     let [_, low_scales, low_mins, high] = head;
     let (six, four, two) = (s.splat(0x3F3F_3F3F), s.splat(0x0F0F_0F0F), s.splat(0x3030_3030));
     let scales = [s.and(low_scales, six), s.or(s.and(high, four), s.and(s.shr(low_scales, 2), two))];
     let mins = [s.and(low_mins, six), s.or(s.and(s.shr(high, 4), four), s.and(s.shr(low_mins, 2), two))];
     for i in 0..2 {
-        four_scales(s, scales[i], mins[i], i, v, out);
+        four_scales(s, scales[i], mins[i], i, out);
     }
 }

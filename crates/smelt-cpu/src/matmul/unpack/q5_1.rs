@@ -1,9 +1,8 @@
 //! `Q5_1`: f16 scale, f16 minimum, 32 fifth bits, 16 bytes of nibbles (low: values 0..16, high: 16..32).
 
-use super::{Unpack, nibbles_with_fifth_bit};
+use super::{Sink, Unpack, nibbles_with_fifth_bit};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Floats};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q5_1;
 
@@ -12,10 +11,10 @@ impl Unpack<24> for Q5_1 {
     const BLOCK: usize = 32;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 24>, v: usize, out: &mut TileBlock<'_>) {
-        let header = s.dwords(rows, v, 0);
-        s.store_f(&mut out.d[0], v, s.f16_low(header));
-        s.store_f(&mut out.m[0], v, s.f16_high(header));
-        nibbles_with_fifth_bit(s, s.quads(rows, v, 8), s.dwords(rows, v, 4), out.codes, v);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 24>, v: usize, out: &mut impl Sink<S>) {
+        let [header, fifth] = s.dword_pairs(rows, v, 0);
+        out.d(s, 0, s.f16_low(header));
+        out.m(s, 0, s.f16_high(header));
+        nibbles_with_fifth_bit(s, s.quads(rows, v, 8), fifth, out);
     }
 }

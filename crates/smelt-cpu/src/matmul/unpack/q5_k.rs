@@ -4,10 +4,9 @@
 //! `l` is the fifth of value `l` of group `g`.
 
 use super::q4_k::scales_and_minima;
-use super::{Unpack, move_bit};
+use super::{Sink, Unpack, move_bit};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q5K;
 
@@ -16,20 +15,22 @@ impl Unpack<176> for Q5K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 176>, v: usize, out: &mut TileBlock<'_>) {
-        scales_and_minima(s, s.quads(rows, v, 0), v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 176>, v: usize, out: &mut impl Sink<S>) {
+        scales_and_minima(s, s.quads(rows, v, 0), out);
         let (nibble, fifth) = (s.splat(0x0F0F_0F0F), s.splat(0x1010_1010));
         for i in 0..2 {
             let high = s.quads(rows, v, 16 + 16 * i);
             for c in 0..4 {
                 let low = s.quads(rows, v, 48 + 32 * c + 16 * i);
+                let (mut first, mut second) = (low, low);
                 for j in 0..4 {
                     let even = s.and(move_bit(s, high[j], 2 * c as u32, 4), fifth);
                     let odd = s.and(move_bit(s, high[j], 2 * c as u32 + 1, 4), fifth);
-                    let line = 16 * c + 4 * i + j;
-                    s.store(&mut out.codes[line], v, s.or(s.and(low[j], nibble), even));
-                    s.store(&mut out.codes[line + 8], v, s.or(s.and(s.shr(low[j], 4), nibble), odd));
+                    first[j] = s.or(s.and(low[j], nibble), even);
+                    second[j] = s.or(s.and(s.shr(low[j], 4), nibble), odd);
                 }
+                out.codes(s, 16 * c + 4 * i, first);
+                out.codes(s, 16 * c + 4 * i + 8, second);
             }
         }
     }

@@ -3,10 +3,9 @@
 //! Each half of 128 values has 64 bytes `l` and 32 bytes `h`: value `32·q + i` takes a nibble of
 //! `l[32·(q mod 2) + i]` (the high one for `q ≥ 2`) and bits `2·q..` of `h[i]`.
 
-use super::{Unpack, signed_scales};
-use crate::isa::{Line, Rows, Simd};
+use super::{Sink, Unpack, signed_scales};
+use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_6, Scaled};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q6K;
 
@@ -15,29 +14,40 @@ impl Unpack<210> for Q6K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 210>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 208));
-        signed_scales(s, &s.quads(rows, v, 192), 32, v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 210>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.f16s(rows, v, 208));
+        signed_scales(s, &s.quads(rows, v, 192), 32, out);
         for half in 0..2 {
             for i in 0..2 {
                 let first = s.quads(rows, v, 64 * half + 16 * i);
                 let second = s.quads(rows, v, 64 * half + 32 + 16 * i);
                 let high = s.quads(rows, v, 128 + 32 * half + 16 * i);
-                let codes = &mut out.codes[32 * half + 4 * i..];
-                for j in 0..4 {
-                    six_bits(s, first[j], second[j], high[j], &mut codes[j..], v);
-                }
+                six_bits(s, first, second, high, 32 * half + 4 * i, out);
             }
         }
     }
 }
 
-/// Four bytes of each row's two nibble planes and of the bit pairs: sixteen codes, to lines 0, 8, 16 and 24.
+/// Sixteen bytes of each row's two nibble planes and of the bit pairs: 64 codes, four lines from each of `line`, 8, 16 and
+/// 24 lines on.
 #[inline(always)]
-fn six_bits<S: Simd>(s: S, first: S::I, second: S::I, high: S::I, out: &mut [Line], v: usize) {
+fn six_bits<S: Simd>(
+    s: S,
+    first: [S::I; 4],
+    second: [S::I; 4],
+    high: [S::I; 4],
+    line: usize,
+    out: &mut impl Sink<S>,
+) {
     let (nibble, pair) = (s.splat(0x0F0F_0F0F), s.splat(0x3030_3030));
-    s.store(&mut out[0], v, s.or(s.and(first, nibble), s.and(s.shl(high, 4), pair)));
-    s.store(&mut out[8], v, s.or(s.and(second, nibble), s.and(s.shl(high, 2), pair)));
-    s.store(&mut out[16], v, s.or(s.and(s.shr(first, 4), nibble), s.and(high, pair)));
-    s.store(&mut out[24], v, s.or(s.and(s.shr(second, 4), nibble), s.and(s.shr(high, 2), pair)));
+    let mut codes = [first; 4];
+    for j in 0..4 {
+        codes[0][j] = s.or(s.and(first[j], nibble), s.and(s.shl(high[j], 4), pair));
+        codes[1][j] = s.or(s.and(second[j], nibble), s.and(s.shl(high[j], 2), pair));
+        codes[2][j] = s.or(s.and(s.shr(first[j], 4), nibble), s.and(high[j], pair));
+        codes[3][j] = s.or(s.and(s.shr(second[j], 4), nibble), s.and(s.shr(high[j], 2), pair));
+    }
+    for i in 0..4 {
+        out.codes(s, line + 8 * i, codes[i]);
+    }
 }

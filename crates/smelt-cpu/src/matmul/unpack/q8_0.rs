@@ -1,9 +1,8 @@
 //! `Q8_0`: f16 scale, 32 signed bytes; the tile holds them offset by 128.
 
-use super::Unpack;
+use super::{Sink, Unpack, flip};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_8, Floats};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q8_0;
 
@@ -12,14 +11,12 @@ impl Unpack<34> for Q8_0 {
     const BLOCK: usize = 32;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 34>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 0));
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 34>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.f16s(rows, v, 0));
         let offset = s.splat(0x8080_8080_u32 as i32);
         for half in 0..2 {
             let q = s.quads(rows, v, 2 + 16 * half);
-            for j in 0..4 {
-                s.store(&mut out.codes[4 * half + j], v, s.xor(q[j], offset));
-            }
+            out.codes(s, 4 * half, flip(s, q, offset));
         }
     }
 }

@@ -1,9 +1,8 @@
 //! `Q8_K`: f32 scale, 256 signed bytes (the tile holds them offset by 128), and sums that are not read.
 
-use super::{Unpack, unit_scales};
+use super::{Sink, Unpack, flip, unit_scales};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_8, Scaled};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Q8K;
 
@@ -12,15 +11,13 @@ impl Unpack<292> for Q8K {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 292>, v: usize, out: &mut TileBlock<'_>) {
-        s.store(&mut out.d[0], v, s.dwords(rows, v, 0));
-        unit_scales(s, 128, v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 292>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.with_bits(s.dwords(rows, v, 0)));
+        unit_scales(s, 128, out);
         let offset = s.splat(0x8080_8080_u32 as i32);
         for i in 0..16 {
             let q = s.quads(rows, v, 4 + 16 * i);
-            for j in 0..4 {
-                s.store(&mut out.codes[4 * i + j], v, s.xor(q[j], offset));
-            }
+            out.codes(s, 4 * i, flip(s, q, offset));
         }
     }
 }

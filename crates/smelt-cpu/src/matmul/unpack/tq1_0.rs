@@ -2,10 +2,9 @@
 //!
 //! A byte is a fraction of 256 in base three: three times it is a trit and the fraction that is left.
 
-use super::{Unpack, unit_scales};
+use super::{Sink, Unpack, unit_scales};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_4, Scaled};
-use crate::matmul::tile::TileBlock;
 
 pub(crate) struct Tq1_0;
 
@@ -14,23 +13,30 @@ impl Unpack<54> for Tq1_0 {
     const BLOCK: usize = 256;
 
     #[inline(always)]
-    fn unpack<S: Simd>(s: S, rows: Rows<'_, 54>, v: usize, out: &mut TileBlock<'_>) {
-        s.store_f(&mut out.d[0], v, s.f16s(rows, v, 52));
-        unit_scales(s, 1, v, out);
+    fn unpack<S: Simd>(s: S, rows: Rows<'_, 54>, v: usize, out: &mut impl Sink<S>) {
+        out.d(s, 0, s.f16s(rows, v, 52));
+        unit_scales(s, 1, out);
         // Trit n of a run of bytes follows trit n − 1 of all of them: 32 bytes, 16 bytes, 4 bytes.
         let (first, second, third) = (s.quads(rows, v, 0), s.quads(rows, v, 16), s.quads(rows, v, 32));
-        for j in 0..4 {
-            let mut runs = [Trits::new(s, first[j]), Trits::new(s, second[j]), Trits::new(s, third[j])];
-            for n in 0..5 {
-                s.store(&mut out.codes[8 * n + j], v, runs[0].next(s));
-                s.store(&mut out.codes[8 * n + 4 + j], v, runs[1].next(s));
-                s.store(&mut out.codes[40 + 4 * n + j], v, runs[2].next(s));
-            }
-        }
+        run(s, first, 0, 8, out);
+        run(s, second, 4, 8, out);
+        run(s, third, 40, 4, out);
         let mut last = Trits::new(s, s.dwords(rows, v, 48));
-        for n in 0..4 {
-            s.store(&mut out.codes[60 + n], v, last.next(s));
+        out.codes(s, 60, [last.next(s), last.next(s), last.next(s), last.next(s)]);
+    }
+}
+
+/// Sixteen bytes of each row as five times sixteen trits, to lines `step` apart.
+#[inline(always)]
+fn run<S: Simd>(s: S, bytes: [S::I; 4], line: usize, step: usize, out: &mut impl Sink<S>) {
+    let mut trits =
+        [Trits::new(s, bytes[0]), Trits::new(s, bytes[1]), Trits::new(s, bytes[2]), Trits::new(s, bytes[3])];
+    for n in 0..5 {
+        let mut codes = bytes;
+        for j in 0..4 {
+            codes[j] = trits[j].next(s);
         }
+        out.codes(s, line + step * n, codes);
     }
 }
 
