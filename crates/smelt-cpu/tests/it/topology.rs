@@ -214,21 +214,21 @@ fn more_threads_than_cores_are_oversubscribed() {
 fn memory_is_the_machines_or_what_groups_allow() {
     const TOTAL: (&str, &str) = ("proc/meminfo", "MemTotal:       16000000 kB\nMemFree:  1 kB\n");
     const V1_MEMORY: &str = "34 25 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+    const V2: (&str, &str) = ("proc/self/mountinfo", V2_MOUNT);
+    const GROUP: (&str, &str) = ("proc/self/cgroup", "0::/app/one\n");
     let total = Some(16_000_000 * 1024);
-    let v2 = ("proc/self/mountinfo", V2_MOUNT);
-    let group = ("proc/self/cgroup", "0::/app/one\n");
     type Case = (&'static str, &'static [(&'static str, &'static str)], Option<u64>);
     let cases: &[Case] = &[
         ("no meminfo", &[], None),
         ("meminfo of another kind", &[("proc/meminfo", "MemTotal: many kB\n")], None),
         ("no group", &[TOTAL], total),
-        ("no limit", &[TOTAL, v2, group, ("sys/fs/cgroup/app/one/memory.max", "max\n")], total),
+        ("no limit", &[TOTAL, V2, GROUP, ("sys/fs/cgroup/app/one/memory.max", "max\n")], total),
         (
             "an ancestor's",
             &[
                 TOTAL,
-                v2,
-                group,
+                V2,
+                GROUP,
                 ("sys/fs/cgroup/app/one/memory.max", "4096000\n"),
                 ("sys/fs/cgroup/app/memory.max", "2048000\n"),
             ],
