@@ -103,25 +103,31 @@ impl Node {
 }
 
 /// The rules that don't come back to themselves, by way of whatever rules they use.
-fn regular(rules: &BTreeMap<String, Node>) -> BTreeSet<String> {
-    let uses = |name: &String| {
+fn regular(rules: &BTreeMap<String, Node>) -> BTreeSet<&str> {
+    // Of each rule, how many rules it waits for, and which rules wait for it.
+    let mut waits: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut users: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, rule) in rules {
         let mut used = BTreeSet::new();
-        rules[name].uses(&mut used);
-        used
-    };
-    let mut regular: BTreeSet<String> = BTreeSet::new();
-    loop {
-        // Those are regular whose parts are.
-        let more: Vec<String> = rules
-            .keys()
-            .filter(|name| !regular.contains(*name) && uses(name).iter().all(|used| regular.contains(*used)))
-            .cloned()
-            .collect();
-        if more.is_empty() {
-            return regular;
-        }
-        regular.extend(more);
+        rule.uses(&mut used);
+        waits.insert(name, used.len());
+        used.into_iter().for_each(|used| users.entry(used).or_default().push(name));
     }
+    // Those are regular whose parts are.
+    let mut regular: Vec<&str> =
+        waits.iter().filter(|(_, waits)| **waits == 0).map(|(name, _)| *name).collect();
+    let mut next = 0;
+    while let Some(name) = regular.get(next).copied() {
+        next += 1;
+        for user in users.remove(name).unwrap_or_default() {
+            let Some(waits) = waits.get_mut(user) else { continue };
+            *waits -= 1;
+            if *waits == 0 {
+                regular.push(user);
+            }
+        }
+    }
+    regular.into_iter().collect()
 }
 
 fn repeat(part: &str, least: u32, most: Option<u32>) -> String {

@@ -4,6 +4,7 @@
 //! Grammar               what was asked for, checked as far as that goes without a model
 //!   ├─ schema           JSON schemas: keywords that can be enforced, and how
 //!   ├─ calls            calls of tools, as a family of models writes them
+//!   ├─ lark             schemas within grammars
 //!   └─ gbnf             llama.cpp's notation
 //! Model::constrain      a Constraint for an answer of this model
 //!   ├─ compiler         a grammar over the model's tokens, and the last few of them kept
@@ -17,6 +18,7 @@ mod calls;
 mod compiler;
 mod gbnf;
 mod keywords;
+mod lark;
 mod matcher;
 mod pattern;
 mod schema;
@@ -133,10 +135,10 @@ impl Grammar {
     /// A grammar in llguidance's dialect of Lark, which begins with the rule `start`.
     ///
     /// # Errors
-    /// If it is too large.
+    /// If it is too large, or a schema in it has a keyword that can't be enforced.
     pub fn lark(text: &str) -> Result<Self, GrammarError> {
         check_text(text)?;
-        Ok(Self(Source::Lark(text.to_owned())))
+        lark::lower_schemas(text).map(|lark| Self(Source::Lark(lark)))
     }
 
     /// A grammar in GBNF, llama.cpp's notation, which begins with the rule `root`.

@@ -8,6 +8,7 @@
 use super::keywords::{self, Format, Use};
 use super::{GrammarError, MOST_NESTING, pattern};
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 /// Patterns that one value may have to meet at once.
 const MOST_PATTERNS: usize = 4;
@@ -30,6 +31,7 @@ pub(super) fn lower(schema: &Value) -> Result<Value, GrammarError> {
     let mut lowering = Lowering {
         root: schema,
         targets: Vec::new(),
+        known: HashMap::new(),
         parts: 0,
         depth: 0,
         factors: Vec::new(),
@@ -61,6 +63,8 @@ struct Lowering<'a> {
     root: &'a Value,
     /// Where the definitions stand, as JSON pointers with `#`.
     targets: Vec<String>,
+    /// Where in [`Self::targets`] each is.
+    known: HashMap<String, usize>,
     parts: usize,
     /// Schemas that the present one is in, those of references that are written out counted too.
     depth: usize,
@@ -135,8 +139,8 @@ fn below(at: &str, key: &str) -> String {
 impl<'a> Lowering<'a> {
     /// The reference to the definition of what stands at `target`.
     fn definition(&mut self, target: String) -> String {
-        let index = self.targets.iter().position(|known| *known == target).unwrap_or_else(|| {
-            self.targets.push(target);
+        let index = *self.known.entry(target).or_insert_with_key(|target| {
+            self.targets.push(target.clone());
             self.targets.len() - 1
         });
         format!("#/$defs/d{index}")

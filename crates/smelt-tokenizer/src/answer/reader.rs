@@ -27,6 +27,9 @@ pub struct ReaderOptions {
 /// Characters of which every call has one at its end.
 const ENDS: [char; 5] = ['}', ']', ')', '>', '`'];
 
+/// A call is read from its beginning each time, but so many times on the average at most: the work is linear.
+const MOST_READINGS: usize = 256;
+
 /// Reads one answer.
 #[derive(Debug, Clone)]
 pub struct Reader {
@@ -35,9 +38,12 @@ pub struct Reader {
     /// Text whose meaning is open, and how much of it is white space in front of a call.
     held: String,
     lead: usize,
-    /// What was held when a call was last looked at, and whether it may have ended since.
+    /// What was held when a call was last looked at, whether it may have ended since, and what was looked at in all.
     seen: usize,
     may_end: bool,
+    looked: usize,
+    /// Where in a call's arguments the text is, if they are told as they come.
+    inside: Option<Inside>,
     /// White space that comes next is left out: it follows a think block or a call.
     skips_space: bool,
     /// No content was told yet, or none since the last call.
@@ -76,6 +82,8 @@ impl Reader {
             lead: 0,
             seen: 0,
             may_end: true,
+            looked: 0,
+            inside: None,
             skips_space,
             is_first: true,
             told: (0, 0),
@@ -92,6 +100,11 @@ impl Reader {
 
     /// Tells the rest, since no more text comes.
     pub fn finish(&mut self) -> Vec<Part> {
+        // Behind a call, what was begun of a next one is nothing that the model says.
+        let is_rest = matches!(self.state, State::Content | State::Call) && self.told == (0, 0);
+        if self.options.calls_are_certain && self.has_calls && is_rest {
+            self.held.clear();
+        }
         self.run(true)
     }
 
@@ -99,6 +112,12 @@ impl Reader {
     #[must_use]
     pub fn is_thinking(&self) -> bool {
         self.state == State::Thinking
+    }
+
+    /// Whether nothing more is told, whatever comes: the only call that there may be was told.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state == State::Over
     }
 
     /// Whether a call was told.
@@ -193,11 +212,18 @@ impl Reader {
 
     fn call(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
         let Some((format, tools)) = self.options.calls.clone() else { return false };
+        if !ended && self.goes_on_inside(parts) {
+            return false;
+        }
         // A call is read from its beginning each time, so not with every token: where it may end, and now and then.
-        if !ended && !self.options.calls_are_certain && !self.may_end && self.held.len() < 2 * self.seen {
+        let is_due = self.may_end || self.options.calls_are_certain;
+        let is_cheap = self.looked <= MOST_READINGS * self.held.len();
+        let may_wait = !ended && self.held.len() < 2 * self.seen;
+        if may_wait && !(is_due && is_cheap) {
             return false;
         }
         (self.seen, self.may_end) = (self.held.len(), false);
+        self.looked += self.held.len() - self.lead;
         let mut scan = Scan::new(&self.held[self.lead..], ended, format, &tools);
         let result = scan.run();
         let Scan { calls, open, .. } = scan;
@@ -206,7 +232,7 @@ impl Reader {
                 self.tell_calls(&calls, parts);
                 self.held.drain(..self.lead + length);
                 (self.told, self.skips_space, self.is_first) = ((0, 0), true, true);
-                (self.seen, self.may_end) = (0, true);
+                (self.seen, self.may_end, self.looked) = (0, true, 0);
                 let is_over = self.options.one_call;
                 self.state = if is_over { State::Over } else { State::Content };
                 true
@@ -214,7 +240,13 @@ impl Reader {
             Err(Stop::More) => {
                 if self.options.calls_are_certain {
                     self.tell_calls(&calls, parts);
+                    let begin = open.as_ref().map(|open| self.held.len() - open.arguments.len());
                     self.tell_open(open, parts);
+                    self.inside = begin.filter(|_| self.told.1 > 0).map(|at| Inside {
+                        begin: at,
+                        at,
+                        ..Inside::default()
+                    });
                 }
                 false
             }
@@ -229,11 +261,25 @@ impl Reader {
             Err(Stop::Wrong) => {
                 let first = self.held[self.lead..].chars().next().map_or(0, char::len_utf8);
                 self.state = State::Content;
-                (self.seen, self.may_end) = (0, true);
+                (self.seen, self.may_end, self.looked) = (0, true, 0);
                 self.say(self.lead + first, parts);
                 true
             }
         }
+    }
+
+    /// Tells more of the arguments of a call that is certain, if the text doesn't lead out of them.
+    fn goes_on_inside(&mut self, parts: &mut Vec<Part>) -> bool {
+        let Some(mut inside) = self.inside.take() else { return false };
+        if inside.ends(&self.held) {
+            return false;
+        }
+        // What was told of them ends where the last text did.
+        let told = inside.begin + self.told.1;
+        tell(parts, Part::Arguments(self.held[told..].to_owned()));
+        self.told.1 = self.held.len() - inside.begin;
+        self.inside = Some(inside);
+        true
     }
 
     /// Tells what of complete calls was not told yet.
@@ -276,6 +322,39 @@ impl Reader {
             self.held.drain(..space);
             self.skips_space = self.held.is_empty();
         }
+    }
+}
+
+/// A place in an object of JSON.
+#[derive(Debug, Clone, Copy, Default)]
+struct Inside {
+    /// Where the object begins, and up to where it was followed.
+    begin: usize,
+    at: usize,
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+}
+
+impl Inside {
+    /// Follows the object through more text. Whether it ends there.
+    fn ends(&mut self, text: &str) -> bool {
+        for byte in &text.as_bytes()[self.at..] {
+            self.at += 1;
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.in_string => self.is_escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => continue,
+            }
+            if self.depth == 0 {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -376,6 +376,47 @@ fn certain_arguments_are_told_as_they_come() {
         parts,
         [Part::Call("get_weather".to_owned()), Part::Arguments("{\"location\": \"Rom".to_owned())]
     );
+    // Of a further one whose name the end cuts off there is nothing to tell, and its marks are no content.
+    for rest in ["\n", "\n<tool", "<tool_call>", "<tool_call>\n{\"name\": \"get_w"] {
+        let mut reader = Reader::new(ReaderOptions { calls_are_certain: true, ..options("hermes") });
+        let mut parts = reader.push(&format!("{text}{rest}"));
+        parts.extend(reader.finish());
+        assert!(parts.iter().all(|part| !matches!(part, Part::Content(_))), "{parts:?}");
+    }
+}
+
+#[test]
+fn long_calls_are_read_in_linear_time() {
+    // Whatever the model writes: characters at which a call may end, in a string that goes on for ever. Were each of these
+    // pieces to have the call read anew, this would take hours.
+    let pieces = ["{}", "})]", "/>`", "\\\"]", " x]"].iter().cycle().take(30_000);
+    let long: String = pieces.copied().collect();
+    for (format, text, ..) in CALLS {
+        let (head, tail) = text.split_at(text.find("Rome").unwrap_or(text.len()));
+        for calls_are_certain in [false, true] {
+            let mut reader = Reader::new(ReaderOptions { calls_are_certain, ..options(format) });
+            let mut told = 0;
+            let mut count = |parts: Vec<Part>| {
+                told += parts
+                    .iter()
+                    .map(|part| match part {
+                        Part::Arguments(text) | Part::Content(text) | Part::Reasoning(text) => text.len(),
+                        Part::Call(_) => 0,
+                    })
+                    .sum::<usize>();
+            };
+            count(reader.push(head));
+            let mut rest = long.as_str();
+            while !rest.is_empty() {
+                let (piece, behind) = rest.split_at(rest.len().min(3));
+                count(reader.push(piece));
+                rest = behind;
+            }
+            count(reader.push(tail));
+            count(reader.finish());
+            assert!(told > long.len() / 2, "{format}: {told} bytes were told");
+        }
+    }
 }
 
 #[test]
