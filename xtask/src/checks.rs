@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::{clients, fetch, page, routers, tidy, workspace};
+use crate::{clients, fetch, fuzz_http, page, routers, tidy, workspace};
 
 /// Everything that a change must pass on any machine.
 pub(crate) fn test() -> Result<()> {
@@ -13,6 +13,7 @@ pub(crate) fn test() -> Result<()> {
     step("fetch", fetch::run)?;
     step("test", || workspace::run(workspace::cargo().args(["test", "--workspace", "--no-fail-fast"])))?;
     step("clients", clients::run)?;
+    step("fuzz-http", fuzz_http::run)?;
     eprintln!("all passed in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }

@@ -4,6 +4,8 @@
 mod checks;
 mod clients;
 mod fetch;
+mod fuzz_http;
+mod llama_server_tests;
 mod load;
 mod minilm;
 mod page;
@@ -42,6 +44,10 @@ enum Chore {
     PageTest(page::Arguments),
     /// Ask two `smelt serve` through published routers: vllm-router, sglang-router, smg.
     Routers(routers::Arguments),
+    /// Make requests from /openapi.json, right and wrong ones: no answer may be a 5xx.
+    FuzzHttp,
+    /// Run llama.cpp's own tests of its server against Smelt, and tell the share that passes.
+    LlamaServerTests(llama_server_tests::Arguments),
     /// Run Smelt beside llama.cpp and ik_llama.cpp on this machine: speed, perplexity, start-up, memory.
     BenchPeers(peers::Arguments),
     /// Load `smelt serve`, and llama.cpp's server beside it, with many streaming clients.
@@ -59,6 +65,8 @@ fn main() -> ExitCode {
         Chore::Clients => clients::run(),
         Chore::PageTest(arguments) => page::run(&arguments),
         Chore::Routers(arguments) => routers::run(&arguments),
+        Chore::FuzzHttp => fuzz_http::run(),
+        Chore::LlamaServerTests(arguments) => llama_server_tests::run(&arguments),
         Chore::BenchPeers(arguments) => peers::run(&arguments),
         Chore::Load(arguments) => load::run(&arguments),
         Chore::SynthModel(arguments) => synth::run(&arguments),

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::params::shown;
+use crate::params::{Kind, Param, Support, param, shown};
+
+use Kind::{Any, Content, Fields, Items, Text, Word};
+use Support::{Required, Yes};
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,25 @@ pub struct ToolCall {
     /// Its arguments, as JSON.
     pub arguments: String,
 }
+
+/// A message of OpenAI's and Ollama's chats, as their clients write it; [`ChatMessage::read`] takes a little more.
+pub(crate) static MESSAGE: &[Param] = &[
+    param("role", Word(&["system", "developer", "user", "assistant", "tool"]), Required, "who speaks"),
+    param("content", Content, Yes, "what is said"),
+    param("name", Text, Yes, "who of several speakers; the name of a result's tool"),
+    param("reasoning_content", Text, Yes, "what the model thought before"),
+    param("tool_calls", Items(CALL), Yes, "the tools that the model called"),
+    param("tool_call_id", Text, Yes, "of which call this is the result"),
+];
+static CALL: &[Param] = &[
+    param("id", Text, Yes, "by which the result is known"),
+    param("type", Word(&["function"]), Yes, "what is called"),
+    param("function", Fields(CALLED), Required, "the call"),
+];
+static CALLED: &[Param] = &[
+    param("name", Text, Required, "the tool's name"),
+    param("arguments", Any, Yes, "its arguments: JSON in a string, or an object"),
+];
 
 /// Names under which clients send reasoning back.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];

@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::keep_alive::KeepAlive;
-use crate::message::{ChatMessage, Role};
+use crate::message::{ChatMessage, MESSAGE, Role};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::Reasoning;
 use crate::sampling::{COMMON, Limits, Sampling};
 use crate::structure::Structure;
-use crate::tools::Tools;
+use crate::tools::{TOOL, Tools};
 
-use Kind::{Any, Bool, Integer, List, Object, Text};
+use Kind::{Any, Bool, Integer, Object, Text};
 use Support::{Harmless, Only, Required, Yes};
 
 const U31: i64 = i32::MAX as i64;
@@ -36,8 +36,13 @@ static BOTH: &[Param] = &[
 ];
 
 static CHAT: &[Param] = &[
-    param("messages", List, Yes, "the conversation; without messages, the model is only loaded"),
-    param("tools", List, Yes, "functions that the model may call"),
+    param(
+        "messages",
+        Kind::Items(MESSAGE),
+        Yes,
+        "the conversation; without messages, the model is only loaded",
+    ),
+    param("tools", Kind::Items(TOOL), Yes, "functions that the model may call"),
 ];
 
 static GENERATE: &[Param] = &[

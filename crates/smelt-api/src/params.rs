@@ -23,6 +23,16 @@ pub enum Kind {
     List,
     /// An object.
     Object,
+    /// An object of these fields, which the reader of the request checks by this table.
+    Fields(&'static [Param]),
+    /// A list of such objects.
+    Items(&'static [Param]),
+    /// A list of token ids.
+    Ids,
+    /// One of these strings.
+    Word(&'static [&'static str]),
+    /// What a message says: a string, or a list of parts with text.
+    Content,
     /// The reader of the request decides.
     Any,
 }
@@ -41,7 +51,7 @@ pub enum Support {
 }
 
 /// A parameter of a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Param {
     /// The field's name.
     pub name: &'static str,
@@ -93,7 +103,8 @@ impl Fields {
         let typed = |(name, text): &(String, String)| {
             let kind = tables.iter().copied().flatten().find(|p| p.name == name).map(|p| (p.kind, p.support));
             let value = match kind {
-                Some((Kind::Text | Kind::Texts(_), Support::Yes | Support::Required)) | None => None,
+                Some((Kind::Text | Kind::Texts(_) | Kind::Word(_), Support::Yes | Support::Required))
+                | None => None,
                 Some(_) => serde_json::from_str(text).ok(),
             };
             (name.clone(), value.unwrap_or_else(|| text.as_str().into()))
@@ -241,8 +252,11 @@ impl Param {
         match self.kind {
             Kind::Bool if !value.is_boolean() => wrong("true or false"),
             Kind::Text if !value.is_string() => wrong("a string"),
-            Kind::List if !value.is_array() => wrong("a list"),
-            Kind::Object if !value.is_object() => wrong("an object"),
+            Kind::List | Kind::Items(_) | Kind::Ids if !value.is_array() => wrong("a list"),
+            Kind::Object | Kind::Fields(_) if !value.is_object() => wrong("an object"),
+            Kind::Word(words) if !words.iter().any(|word| value == word) => {
+                wrong(&format!("one of {}", words.join(", ")))
+            }
             Kind::Integer(low, high) if !integer(value).is_some_and(|n| (low..=high).contains(&n)) => {
                 wrong(&format!("a whole number from {low} to {high}"))
             }
@@ -266,6 +280,13 @@ impl Param {
     #[must_use]
     pub fn schema(&self) -> Value {
         let mut schema = match self.kind {
+            Kind::Fields(table) => schema(&[table]),
+            Kind::Items(table) => json!({"type": "array", "items": schema(&[table])}),
+            Kind::Ids => json!({"type": "array", "items": {"type": "integer", "minimum": 0}}),
+            Kind::Word(words) => json!({"type": "string", "enum": words}),
+            Kind::Content => json!({"anyOf": [
+                {"type": "string"}, {"type": "array", "items": {"type": "object", "required": ["type"]}},
+            ]}),
             Kind::Bool => json!({"type": "boolean"}),
             Kind::Integer(low, high) => json!({"type": "integer", "minimum": low, "maximum": high}),
             Kind::Number(low, high) => json!({"type": "number", "minimum": low, "maximum": high}),
@@ -279,10 +300,26 @@ impl Param {
         };
         if let Support::Only(allowed) = self.support {
             let values = allowed.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
-            schema = json!({"enum": values.chain([Value::Null]).collect::<Vec<_>>()});
+            schema = json!({"enum": values.collect::<Vec<_>>()});
+        }
+        if self.support != Support::Required {
+            allow_null(&mut schema);
         }
         schema["description"] = self.about.into();
         schema
+    }
+}
+
+/// Lets a schema take null too, which counts as absent.
+fn allow_null(schema: &mut Value) {
+    if let Some(kind) = schema.get("type").cloned() {
+        schema["type"] = json!([kind, "null"]);
+    }
+    if let Some(Value::Array(options)) = schema.get_mut("anyOf") {
+        options.push(json!({"type": "null"}));
+    }
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.push(Value::Null);
     }
 }
 

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::params::{Fields, Kind, Param, Support, param, shown};
 
-use Kind::{Any, Integer, Text};
-use Support::{Harmless, Only, Yes};
+use Kind::{Any, Integer, Text, Word};
+use Support::{Harmless, Only, Required, Yes};
 
 const U31: i64 = i32::MAX as i64;
 
@@ -73,12 +73,19 @@ pub struct Reasoning {
 }
 
 /// The `reasoning` of responses.
-static RESPONSES: &[Param] = &[
+pub(crate) static RESPONSES: &[Param] = &[
     param("effort", Text, Yes, "how much to think: none, minimal, low, medium, high, xhigh"),
     param("summary", Any, Harmless, "the reasoning itself is told"),
     param("generate_summary", Any, Harmless, "the reasoning itself is told"),
     param("context", Any, Harmless, "the template takes earlier reasoning, or leaves it"),
     param("mode", Any, Only(&["\"standard\""]), "use effort"),
+];
+
+/// Anthropic's `thinking`.
+pub(crate) static THINKING: &[Param] = &[
+    param("type", Word(&["enabled", "adaptive", "disabled"]), Required, "whether to think"),
+    param("budget_tokens", Integer(0, U31), Yes, "tokens of thought, at most"),
+    param("display", Any, Harmless, "thoughts are told"),
 ];
 
 /// Names of the budget: Smelt's and those of other engines.
@@ -140,24 +147,18 @@ impl Reasoning {
         let effort = word.map(|word| Effort::read(word, EFFORT)).transpose()?;
         // High is what a request means that says nothing.
         let unusual = effort.filter(|effort| *effort != Effort::High);
-        let Some(thinking) = fields.take("thinking") else {
+        let Some(thinking) = fields.object("thinking") else {
             return Ok(Self { effort: unusual, param: EFFORT, ..Self::default() });
         };
-        let effort = match thinking["type"].as_str() {
-            Some("enabled" | "adaptive") => effort.or(Some(Effort::Max)),
+        let mut thinking = Fields::nested(thinking, &[THINKING], "thinking")?;
+        let effort = match thinking.text("type").as_deref() {
             Some("disabled") if unusual.is_some() => {
                 return Err(ApiError::value(EFFORT, "is about thinking, which is disabled"));
             }
             Some("disabled") => Some(Effort::None),
-            _ => return Err(ApiError::value("thinking.type", "must be enabled, adaptive or disabled")),
+            _ => effort.or(Some(Effort::Max)),
         };
-        let budget = match &thinking["budget_tokens"] {
-            Value::Null => None,
-            count => Some(count.as_u64().and_then(|n| usize::try_from(n).ok()).ok_or_else(|| {
-                ApiError::value("thinking.budget_tokens", format!("must be a count, not {}", shown(count)))
-            })?),
-        };
-        Ok(Self { effort, budget, in_content: false, param: "thinking" })
+        Ok(Self { effort, budget: thinking.count("budget_tokens"), in_content: false, param: "thinking" })
     }
 
     /// Reads Ollama's `think`.

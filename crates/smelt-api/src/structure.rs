@@ -3,9 +3,9 @@
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::params::{Fields, Kind, Param, Support, param, shown};
+use crate::params::{self, Kind, Param, Support, param, shown};
 
-use Kind::{Any, Bool, Object, Text};
+use Kind::{Any, Bool, Fields, Text, Word};
 use Support::{Harmless, Only, Required, Yes};
 
 /// What an answer must look like, and the parameter that says so.
@@ -36,13 +36,13 @@ pub enum Form {
 pub static STRUCTURE: &[Param] = &[
     param(
         "response_format",
-        Object,
+        Fields(RESPONSE_FORMAT),
         Yes,
         "`text`, `json_object`, or `json_schema` with a schema, which is always enforced",
     ),
     param(
         "structured_outputs",
-        Object,
+        Fields(STRUCTURED_OUTPUTS),
         Yes,
         "vLLM's: one of `json`, `regex`, `choice`, `grammar`, `json_object`",
     ),
@@ -65,19 +65,22 @@ pub static STRUCTURE: &[Param] = &[
     param("structural_tag", Any, Only(&[]), "use a grammar"),
 ];
 
+/// What an answer may be in OpenAI's words.
+const FORMATS: &[&str] = &["text", "json_object", "json_schema"];
+
 static RESPONSE_FORMAT: &[Param] = &[
-    param("type", Text, Required, "`text`, `json_object` or `json_schema`"),
-    param("json_schema", Object, Yes, "the schema, with a name"),
+    param("type", Word(FORMATS), Required, "what it is"),
+    param("json_schema", Fields(JSON_SCHEMA), Yes, "the schema, with a name"),
     param("schema", Any, Yes, "the schema, as llama.cpp has it"),
 ];
 
-static TEXT: &[Param] = &[
-    param("format", Object, Yes, "`text`, `json_object`, or `json_schema` with a schema"),
+pub(crate) static TEXT: &[Param] = &[
+    param("format", Fields(TEXT_FORMAT), Yes, "`text`, `json_object`, or `json_schema` with a schema"),
     param("verbosity", Any, Only(&["\"medium\""]), "ask for it in the instructions"),
 ];
 
 static TEXT_FORMAT: &[Param] = &[
-    param("type", Text, Required, "`text`, `json_object` or `json_schema`"),
+    param("type", Word(FORMATS), Required, "what it is"),
     param("name", Any, Harmless, "labels the schema"),
     param("description", Any, Harmless, "labels the schema"),
     param("strict", Bool, Harmless, "a schema is always enforced"),
@@ -109,13 +112,13 @@ static STRUCTURED_OUTPUTS: &[Param] = &[
     param("whitespace_pattern", Any, Only(&[]), "a space or an indented line stands between JSON's tokens"),
 ];
 
-static OUTPUT_CONFIG: &[Param] = &[
-    param("format", Object, Yes, "the form of the answer"),
+pub(crate) static OUTPUT_CONFIG: &[Param] = &[
+    param("format", Fields(OUTPUT_FORMAT), Yes, "the form of the answer"),
     param("effort", Text, Yes, "how much to think: low, medium, high, xhigh, max"),
 ];
 
-static OUTPUT_FORMAT: &[Param] = &[
-    param("type", Text, Required, "`json_schema`"),
+pub(crate) static OUTPUT_FORMAT: &[Param] = &[
+    param("type", Word(&["json_schema"]), Required, "what it is"),
     param("schema", Any, Required, "the schema"),
     param("name", Any, Harmless, "labels the schema"),
 ];
@@ -147,7 +150,7 @@ impl Structure {
     ///
     /// # Errors
     /// If a value is malformed, or the answer must look like two things at once.
-    pub fn read(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+    pub fn read(fields: &mut params::Fields) -> Result<Option<Self>, ApiError> {
         Self::read_beside(Vec::new(), fields)
     }
 
@@ -155,23 +158,23 @@ impl Structure {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(crate) fn read_responses(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+    pub(crate) fn read_responses(fields: &mut params::Fields) -> Result<Option<Self>, ApiError> {
         let mut found = Vec::new();
         if let Some(text) = fields.object("text") {
-            let mut text = Fields::nested(text, &[TEXT], "text")?;
+            let mut text = params::Fields::nested(text, &[TEXT], "text")?;
             if let Some(format) = text.object("format") {
-                found.extend(text_format(Fields::nested(format, &[TEXT_FORMAT], "text.format")?)?);
+                found.extend(text_format(params::Fields::nested(format, &[TEXT_FORMAT], "text.format")?)?);
             }
         }
         Self::read_beside(found, fields)
     }
 
-    fn read_beside(mut found: Vec<Self>, fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+    fn read_beside(mut found: Vec<Self>, fields: &mut params::Fields) -> Result<Option<Self>, ApiError> {
         if let Some(format) = fields.object("response_format") {
             found.extend(response_format(format)?);
         }
         if let Some(outputs) = fields.object("structured_outputs") {
-            let mut outputs = Fields::nested(outputs, &[STRUCTURED_OUTPUTS], "structured_outputs")?;
+            let mut outputs = params::Fields::nested(outputs, &[STRUCTURED_OUTPUTS], "structured_outputs")?;
             take(&mut outputs, NESTED, &mut found)?;
         }
         take(fields, PLAIN, &mut found)?;
@@ -188,9 +191,11 @@ impl Structure {
     ///
     /// # Errors
     /// If they are malformed.
-    pub fn read_anthropic(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+    pub fn read_anthropic(fields: &mut params::Fields) -> Result<Option<Self>, ApiError> {
         let newer = match fields.object("output_config") {
-            Some(config) => Fields::nested(config, &[OUTPUT_CONFIG], "output_config")?.object("format"),
+            Some(config) => {
+                params::Fields::nested(config, &[OUTPUT_CONFIG], "output_config")?.object("format")
+            }
             None => None,
         };
         let (format, path) = match (newer, fields.object("output_format")) {
@@ -202,11 +207,7 @@ impl Structure {
                 return Err(ApiError::value("output_format", problem));
             }
         };
-        let mut format = Fields::nested(format, &[OUTPUT_FORMAT], path)?;
-        let kind = format.text("type").unwrap_or_default();
-        if kind != "json_schema" {
-            return Err(ApiError::value(format.path("type"), format!("must be json_schema, not {kind:?}")));
-        }
+        let mut format = params::Fields::nested(format, &[OUTPUT_FORMAT], path)?;
         let form = Form::Schema(format.take("schema").unwrap_or_default());
         Ok(Some(Self { param: format.path("schema"), form }))
     }
@@ -215,7 +216,7 @@ impl Structure {
     ///
     /// # Errors
     /// If it is neither.
-    pub fn read_format(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
+    pub fn read_format(fields: &mut params::Fields) -> Result<Option<Self>, ApiError> {
         let Some(value) = fields.take("format") else { return Ok(None) };
         let param = "format".to_owned();
         match value {
@@ -229,7 +230,11 @@ impl Structure {
     }
 }
 
-fn take(fields: &mut Fields, readers: &[(&str, Read)], found: &mut Vec<Structure>) -> Result<(), ApiError> {
+fn take(
+    fields: &mut params::Fields,
+    readers: &[(&str, Read)],
+    found: &mut Vec<Structure>,
+) -> Result<(), ApiError> {
     for (name, read) in readers {
         let Some(value) = fields.take(name) else { continue };
         let param = fields.path(name);
@@ -239,7 +244,7 @@ fn take(fields: &mut Fields, readers: &[(&str, Read)], found: &mut Vec<Structure
 }
 
 fn response_format(format: Map<String, Value>) -> Result<Option<Structure>, ApiError> {
-    let mut format = Fields::nested(format, &[RESPONSE_FORMAT], "response_format")?;
+    let mut format = params::Fields::nested(format, &[RESPONSE_FORMAT], "response_format")?;
     let kind = format.text("type").unwrap_or_default();
     let own = format.take("schema").map(|schema| ("response_format.schema", schema));
     let path = "response_format.json_schema";
@@ -257,18 +262,16 @@ fn response_format(format: Map<String, Value>) -> Result<Option<Structure>, ApiE
         ("json_schema", None) => {
             let schema = format.object("json_schema");
             let schema = schema.ok_or_else(|| ApiError::missing(path))?;
-            let mut schema = Fields::nested(schema, &[JSON_SCHEMA], path)?;
+            let mut schema = params::Fields::nested(schema, &[JSON_SCHEMA], path)?;
             ("response_format.json_schema.schema", Form::Schema(schema.take("schema").unwrap_or_default()))
         }
-        _ => {
-            let problem = format!("must be text, json_object or json_schema, not {kind:?}");
-            return Err(ApiError::value("response_format.type", problem));
-        }
+        // The table knows these three.
+        _ => return Ok(None),
     };
     Ok(Some(Structure { param: param.into(), form }))
 }
 
-fn text_format(mut format: Fields) -> Result<Option<Structure>, ApiError> {
+fn text_format(mut format: params::Fields) -> Result<Option<Structure>, ApiError> {
     let kind = format.text("type").unwrap_or_default();
     let (param, form) = match (kind.as_str(), format.take("schema")) {
         ("text", None) => return Ok(None),
@@ -278,10 +281,8 @@ fn text_format(mut format: Fields) -> Result<Option<Structure>, ApiError> {
         ("text" | "json_object", Some(_)) => {
             return Err(ApiError::value("text.format.schema", "is only for the type json_schema"));
         }
-        _ => {
-            let problem = format!("must be text, json_object or json_schema, not {kind:?}");
-            return Err(ApiError::value("text.format.type", problem));
-        }
+        // The table knows these three.
+        _ => return Ok(None),
     };
     Ok(Some(Structure { param: param.into(), form }))
 }

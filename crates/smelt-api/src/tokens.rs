@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::message::{ChatMessage, Role};
+use crate::message::{ChatMessage, MESSAGE, Role};
 use crate::params::{Fields, Kind, Params, Support, param, shown};
-use crate::tools::Tools;
+use crate::tools::{TOOL, Tools};
 
-use Kind::{Any, Bool, List, Object, Text};
+use Kind::{Any, Bool, Ids, Items, Object, Text};
 use Support::{Only, Required, Yes};
 
 /// The parameters of `/tokenize`.
@@ -16,7 +16,7 @@ pub static TOKENIZE_PARAMS: &[Params] = &[&[
     param("model", Text, Yes, "the model's name; may be left out if there is only one"),
     param("prompt", Text, Yes, "the text, in vLLM's word"),
     param("content", Text, Yes, "the text, in llama.cpp's word"),
-    param("messages", List, Yes, "a conversation, rendered by the model's chat template"),
+    param("messages", Items(MESSAGE), Yes, "a conversation, rendered by the model's chat template"),
     param(
         "add_special_tokens",
         Bool,
@@ -29,13 +29,13 @@ pub static TOKENIZE_PARAMS: &[Params] = &[&[
     param("add_generation_prompt", Bool, Yes, "end a conversation where the answer begins; on"),
     param("chat_template_kwargs", Object, Yes, "variables for the chat template"),
     param("with_pieces", Any, Only(&["false"]), "use return_token_strs"),
-    param("tools", List, Yes, "functions that the model is told of"),
+    param("tools", Items(TOOL), Yes, "functions that the model is told of"),
 ]];
 
 /// The parameters of `/detokenize`.
 pub static DETOKENIZE_PARAMS: &[Params] = &[&[
     param("model", Text, Yes, "the model's name; may be left out if there is only one"),
-    param("tokens", List, Required, "token ids"),
+    param("tokens", Ids, Required, "token ids"),
 ]];
 
 /// What to tokenize.

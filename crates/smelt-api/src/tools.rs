@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::error::ApiError;
 use crate::params::{Fields, Kind, Param, Support, param, shown};
 
-use Kind::{Any, Bool, List, Text};
+use Kind::{Any, Bool, Items, Text};
 use Support::{Harmless, Only, Required, Yes};
 
 /// Tools of one request.
@@ -68,9 +68,9 @@ impl Default for Tools {
     }
 }
 
-static TOOL: &[Param] = &[
+pub(crate) static TOOL: &[Param] = &[
     param("type", Any, Only(&["\"function\""]), "tools are functions that the client runs"),
-    param("function", Any, Required, "the function"),
+    param("function", Kind::Fields(FUNCTION), Required, "the function"),
 ];
 static FUNCTION: &[Param] = &[
     param("name", Text, Required, "the name"),
@@ -78,7 +78,7 @@ static FUNCTION: &[Param] = &[
     param("parameters", Any, Yes, "the JSON schema of its arguments"),
     param("strict", Bool, Harmless, "calls that the schema demands to be checked are checked by the client"),
 ];
-static RESPONSES_TOOL: &[Param] = &[
+pub(crate) static RESPONSES_TOOL: &[Param] = &[
     param("type", Any, Only(&["\"function\""]), "tools are functions that the client runs"),
     param("name", Text, Required, "the name"),
     param("description", Text, Yes, "what it does"),
@@ -89,7 +89,7 @@ static RESPONSES_TOOL: &[Param] = &[
     param("allowed_callers", Any, Only(&["[\"direct\"]"]), "tools are called by the model"),
     param("async", Any, Only(&["false"]), "a call ends the answer"),
 ];
-static ANTHROPIC_TOOL: &[Param] = &[
+pub(crate) static ANTHROPIC_TOOL: &[Param] = &[
     param("type", Any, Only(&["\"custom\""]), "tools are functions that the client runs"),
     param("name", Text, Required, "the name"),
     param("description", Text, Yes, "what it does"),
@@ -252,7 +252,18 @@ fn read_tool(fields: &mut Fields, schema: &str) -> Result<Tool, ApiError> {
     let path = fields.path(schema);
     let parameters = match fields.take(schema) {
         None => json!({"type": "object", "properties": {}}),
-        Some(Value::Object(schema)) => Value::Object(schema),
+        Some(Value::Object(schema)) => {
+            let is_object = |kind: &Value| kind == "object";
+            let allows_objects = match &schema.get("type") {
+                None | Some(Value::Null) => true,
+                Some(Value::Array(kinds)) => kinds.iter().any(is_object),
+                Some(kind) => is_object(kind),
+            };
+            if !allows_objects {
+                return Err(ApiError::value(path, "must be a schema of objects, as arguments have names"));
+            }
+            Value::Object(schema)
+        }
         Some(other) => {
             return Err(ApiError::value(path, format!("must be an object, not {}", shown(&other))));
         }
@@ -261,8 +272,10 @@ fn read_tool(fields: &mut Fields, schema: &str) -> Result<Tool, ApiError> {
 }
 
 /// The parameters of chat completions about tools.
-pub(crate) static CHAT: &[Param] = &[
-    param("tools", List, Yes, "functions that the model may call"),
-    param("tool_choice", Any, Yes, "auto, none, required, or the function to call"),
-    param("parallel_tool_calls", Bool, Yes, "false allows one call per answer"),
-];
+pub(crate) static CHAT: &[Param] =
+    &[param("tools", Items(TOOL), Yes, "functions that the model may call"), CHOICE, PARALLEL];
+/// The same of responses.
+pub(crate) static RESPONSES: &[Param] =
+    &[param("tools", Items(RESPONSES_TOOL), Yes, "functions that the model may call"), CHOICE, PARALLEL];
+const CHOICE: Param = param("tool_choice", Any, Yes, "auto, none, required, or the function to call");
+const PARALLEL: Param = param("parallel_tool_calls", Bool, Yes, "false allows one call per answer");

@@ -147,12 +147,12 @@ impl Writer {
                         self.part(part).await?;
                     }
                 }
-                Ok(Some((_, News::Finished { finish, usage, has_calls, .. }))) => {
+                Ok(Some((_, News::Finished { finish, count, has_calls, .. }))) => {
                     if self.blocks == 0 {
                         self.part(Part::Content(String::new())).await?;
                     }
                     self.close().await?;
-                    let usage = Usage::new(prompt, cached, usage.completion_tokens);
+                    let usage = Usage::new(prompt, cached, count.all);
                     let delta = end(finish, has_calls, &self.stops);
                     self.tell(Told::MessageDelta { delta, usage }).await?;
                 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smelt_api::{ApiError, Code, KeepAlive};
-use smelt_engine::scheduler::Usage;
 use smelt_engine::tokenizer::answer::{Part, Reader, ReaderOptions, ToolCall};
 use smelt_engine::{Finish, TokenInfo};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -24,7 +23,37 @@ pub(crate) enum News {
     /// More of an answer, and the tokens whose text is out. Either may be empty.
     Delta { index: usize, parts: Vec<Part>, tokens: Vec<TokenInfo> },
     /// An answer ended.
-    Finished { index: usize, finish: Finish, usage: Usage, has_calls: bool, reasoning_tokens: usize },
+    Finished { index: usize, finish: Finish, count: Count, has_calls: bool },
+}
+
+/// Tokens of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Count {
+    pub(crate) all: usize,
+    /// Those of them that are thought.
+    pub(crate) reasoning: usize,
+}
+
+/// The answers to a prompt.
+#[derive(Debug)]
+struct Answering {
+    answers: Vec<Reading>,
+    /// Tokens of the prompt, and what of them was told so far.
+    length: usize,
+    told: Vec<TokenInfo>,
+    /// Dropped, it cancels.
+    ticket: Option<Ticket>,
+    /// Whether all answers ended.
+    is_done: bool,
+}
+
+/// An answer that is read.
+#[derive(Debug, Clone)]
+struct Reading {
+    reader: Reader,
+    count: Count,
+    /// Whether it was told that it ended.
+    is_over: bool,
 }
 
 /// The answers to a request's prompts. Dropping it cancels what still runs.
@@ -32,16 +61,9 @@ pub(crate) enum News {
 pub(crate) struct Generation {
     inbox: Inbox,
     model: Arc<Loaded>,
-    /// Of each prompt, those of its answers.
-    readers: Vec<Vec<Reader>>,
-    /// Of each answer, tokens of thought.
-    reasoning: Vec<Vec<usize>>,
-    /// Of each prompt, what of its tokens was told so far, and how many there are.
-    prompts: Vec<(Vec<TokenInfo>, usize)>,
+    prompts: Vec<Answering>,
     /// What was read and not told yet.
     news: VecDeque<(usize, News)>,
-    /// Dropped, they cancel.
-    _tickets: Vec<Ticket>,
     /// Prompts whose answers have not all ended.
     open: usize,
 }
@@ -132,27 +154,18 @@ impl Generation {
         queue_time: Duration,
         keep: Option<KeepAlive>,
     ) -> Result<Self, ApiError> {
-        let reader = Reader::new(reading.clone());
-        let readers = requests.iter().map(|request| vec![reader.clone(); request.n]).collect();
-        let reasoning = requests.iter().map(|request| vec![0; request.n]).collect();
-        let prompts = requests.iter().map(|request| (Vec::new(), request.prompt.len())).collect();
+        let begun = Reading { reader: Reader::new(reading.clone()), count: Count::default(), is_over: false };
         let (sender, mut inbox) = Inbox::new(requests.len(), queue_time);
         let open = requests.len();
-        let mut tickets = Vec::with_capacity(open);
+        let mut prompts = Vec::with_capacity(open);
         for (prompt, request) in requests.into_iter().enumerate() {
+            let answers = vec![begun.clone(); request.n];
+            let length = request.prompt.len();
             let work = Work::Generate(request.into());
-            tickets.push(inbox.submit(model, work, keep, (prompt, &sender)).await?);
+            let ticket = Some(inbox.submit(model, work, keep, (prompt, &sender)).await?);
+            prompts.push(Answering { answers, length, told: Vec::new(), ticket, is_done: false });
         }
-        Ok(Self {
-            inbox,
-            model: model.clone(),
-            readers,
-            reasoning,
-            prompts,
-            news: VecDeque::new(),
-            _tickets: tickets,
-            open,
-        })
+        Ok(Self { inbox, model: model.clone(), prompts, news: VecDeque::new(), open })
     }
 
     /// What happens next, with the prompt's number; `None` when all answers ended.
@@ -175,48 +188,57 @@ impl Generation {
     fn read(&mut self, prompt: usize, event: Event) {
         let tokenizer = self.model.model().tokenizer();
         let infos = |tokens: Vec<Token>| tokens.into_iter().map(|token| token.info(tokenizer));
-        let news = match event {
-            Event::Started { cached_tokens, prompt_tokens } => News::Started { cached_tokens, prompt_tokens },
+        let Answering { answers, length, told, ticket, is_done } = &mut self.prompts[prompt];
+        let mut tell = |news| self.news.push_back((prompt, news));
+        match event {
+            // What was on its way when the last answer was cut off.
+            _ if *is_done => {}
+            Event::Started { cached_tokens, prompt_tokens } => {
+                tell(News::Started { cached_tokens, prompt_tokens });
+            }
             Event::PromptLogprobs(tokens) => {
-                let (told, all) = &mut self.prompts[prompt];
                 told.extend(infos(tokens));
-                if told.len() < *all {
+                if told.len() >= *length {
+                    tell(News::PromptLogprobs(std::mem::take(told)));
+                }
+            }
+            Event::Delta { index, text, tokens } if !answers[index].is_over => {
+                let answer = &mut answers[index];
+                let last = tokens.last().map_or(0, Token::id);
+                let parts = answer.push(&text, tokens.len());
+                tell(News::Delta { index, parts, tokens: infos(tokens).collect() });
+                if !answer.reader.is_over() {
                     return;
                 }
-                News::PromptLogprobs(std::mem::take(told))
-            }
-            Event::Delta { index, text, tokens } => {
-                let reader = &mut self.readers[prompt][index];
-                let was_thinking = reader.is_thinking();
-                let parts = reader.push(&text);
-                if was_thinking || reader.is_thinking() {
-                    self.reasoning[prompt][index] += tokens.len();
+                // Nothing that follows is wanted, so the model needn't say it.
+                tell(answer.end(index, Finish::EndOfGeneration(last)));
+                if answers.iter().all(|answer| answer.is_over) {
+                    (*ticket, *is_done) = (None, true);
+                    self.open -= 1;
                 }
-                let tokens = infos(tokens).collect();
-                News::Delta { index, parts, tokens }
             }
-            Event::Finished { index, finish, usage } => {
-                let reader = &mut self.readers[prompt][index];
-                let (parts, tokens) = (reader.finish(), Vec::new());
-                let has_calls = reader.has_calls();
+            Event::Finished { index, finish, usage } if !answers[index].is_over => {
+                let answer = &mut answers[index];
+                let parts = answer.reader.finish();
                 if !parts.is_empty() {
-                    self.news.push_back((prompt, News::Delta { index, parts, tokens }));
+                    tell(News::Delta { index, parts, tokens: Vec::new() });
                 }
-                let reasoning_tokens = self.reasoning[prompt][index];
-                News::Finished { index, finish, usage, has_calls, reasoning_tokens }
+                answer.count.all = usage.completion_tokens;
+                tell(answer.end(index, finish));
             }
             Event::Done => {
+                *is_done = true;
                 self.open -= 1;
-                return;
             }
-            // Nobody here asks for the first, and the others are the supervisor's to hear.
-            Event::Pooled { .. }
+            // Nobody here asks for pools, and the others are the supervisor's to hear.
+            Event::Delta { .. }
+            | Event::Finished { .. }
+            | Event::Pooled { .. }
             | Event::Accepted
             | Event::Refused(_)
             | Event::CommitReady
-            | Event::Failed(_) => return,
-        };
-        self.news.push_back((prompt, news));
+            | Event::Failed(_) => {}
+        }
     }
 
     /// All answers, in one piece.
@@ -229,6 +251,24 @@ impl Generation {
             prompts[prompt].take(news);
         }
         Ok(prompts)
+    }
+}
+
+impl Reading {
+    /// Reads more of it, which so many tokens said.
+    fn push(&mut self, text: &str, tokens: usize) -> Vec<Part> {
+        let was_thinking = self.reader.is_thinking();
+        let parts = self.reader.push(text);
+        self.count.all += tokens;
+        if was_thinking || self.reader.is_thinking() {
+            self.count.reasoning += tokens;
+        }
+        parts
+    }
+
+    fn end(&mut self, index: usize, finish: Finish) -> News {
+        self.is_over = true;
+        News::Finished { index, finish, count: self.count, has_calls: self.reader.has_calls() }
     }
 }
 
@@ -255,9 +295,7 @@ pub(crate) struct Answer {
     pub(crate) calls: Vec<ToolCall>,
     pub(crate) tokens: Vec<TokenInfo>,
     pub(crate) finish: Finish,
-    pub(crate) completion_tokens: usize,
-    /// Of those, tokens of thought.
-    pub(crate) reasoning_tokens: usize,
+    pub(crate) count: Count,
 }
 
 impl Answer {
@@ -268,8 +306,7 @@ impl Answer {
             calls: Vec::new(),
             tokens: Vec::new(),
             finish: Finish::Cancelled,
-            completion_tokens: 0,
-            reasoning_tokens: 0,
+            count: Count::default(),
         }
     }
 
@@ -305,18 +342,17 @@ impl Answered {
                 parts.into_iter().for_each(|part| answer.add(part));
                 answer.tokens.extend(tokens);
             }
-            News::Finished { index, finish, usage, reasoning_tokens, .. } => {
+            News::Finished { index, finish, count, .. } => {
                 let answer = &mut self.answers[index];
-                answer.reasoning_tokens = reasoning_tokens;
                 answer.finish = finish;
-                answer.completion_tokens = usage.completion_tokens;
+                answer.count = count;
             }
         }
     }
 
     /// Tokens of all answers.
     pub(crate) fn completion_tokens(&self) -> usize {
-        self.answers.iter().map(|answer| answer.completion_tokens).sum()
+        self.answers.iter().map(|answer| answer.count.all).sum()
     }
 }
 

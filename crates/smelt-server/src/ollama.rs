@@ -211,8 +211,8 @@ impl Clock {
                 self.first = Some(Instant::now());
                 self.end.prompt_eval_duration = self.started.map_or(0, nanoseconds);
             }
-            News::Finished { finish, usage, .. } => {
-                self.end.eval_count = usage.completion_tokens;
+            News::Finished { finish, count, .. } => {
+                self.end.eval_count = count.all;
                 self.end.eval_duration = self.first.map_or(0, nanoseconds);
                 if matches!(finish, Finish::MaxTokens | Finish::ContextFull) {
                     self.end.done_reason = "length";

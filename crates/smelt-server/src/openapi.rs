@@ -9,6 +9,60 @@ use crate::app::{Call, json};
 use crate::info::VERSION;
 use crate::routes::{Access, ROUTES, Route};
 
+/// Bodies that routes take.
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "/v1/chat/completions",
+        r#"{"messages": [{"role": "user", "content": "Why is the sky blue?"}], "max_tokens": 64}"#,
+    ),
+    ("/v1/completions", r#"{"prompt": "The sky is", "max_tokens": 16}"#),
+    (
+        "/v1/responses",
+        r#"{"input": "Why is the sky blue?", "instructions": "Be terse.", "max_output_tokens": 64}"#,
+    ),
+    ("/v1/responses/input_tokens", r#"{"input": "Why is the sky blue?"}"#),
+    (
+        "/v1/messages",
+        r#"{"model": "MODEL", "max_tokens": 64, "messages": [{"role": "user", "content": "Why is the sky blue?"}]}"#,
+    ),
+    (
+        "/v1/messages/count_tokens",
+        r#"{"model": "MODEL", "messages": [{"role": "user", "content": "Why is the sky blue?"}]}"#,
+    ),
+    (
+        "/api/chat",
+        r#"{"model": "MODEL", "messages": [{"role": "user", "content": "Why is the sky blue?"}], "stream": false}"#,
+    ),
+    ("/api/generate", r#"{"model": "MODEL", "prompt": "Why is the sky blue?", "stream": false}"#),
+    ("/v1/embeddings", r#"{"input": "Why is the sky blue?"}"#),
+    ("/v1/rerank", r#"{"query": "sky", "documents": ["The sky is blue.", "Grass is green."]}"#),
+    ("/rerank", r#"{"query": "sky", "documents": ["The sky is blue.", "Grass is green."]}"#),
+    ("/api/embed", r#"{"model": "MODEL", "input": "Why is the sky blue?"}"#),
+    ("/api/embeddings", r#"{"model": "MODEL", "prompt": "Why is the sky blue?"}"#),
+    ("/api/show", r#"{"model": "MODEL"}"#),
+    ("/tokenize", r#"{"content": "Why is the sky blue?"}"#),
+    ("/detokenize", r#"{"tokens": [1, 2, 3]}"#),
+];
+
+/// The shapes of errors, by dialect.
+fn errors() -> Value {
+    let text = json!({"type": "string"});
+    let object = |fields: Value| {
+        let required: Vec<&String> = fields.as_object().into_iter().flat_map(Map::keys).collect();
+        json!({"type": "object", "required": required, "properties": fields})
+    };
+    let param = json!({"type": ["string", "null"], "description": "the parameter to blame, as a path"});
+    json!({
+        "OpenAiError": object(json!({
+            "error": object(json!({"message": text, "type": text, "param": param, "code": text})),
+        })),
+        "AnthropicError": object(json!({
+            "type": {"const": "error"}, "error": object(json!({"type": text, "message": text})), "request_id": text,
+        })),
+        "OllamaError": object(json!({"error": text})),
+    })
+}
+
 pub(crate) async fn show(_: Call) -> Result<Response, ApiError> {
     Ok(json(&document()))
 }
@@ -24,12 +78,16 @@ fn document() -> Value {
         "openapi": "3.1.0",
         "info": {"title": "Smelt", "version": VERSION},
         "paths": paths,
-        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "components": {"schemas": errors(), "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     })
 }
 
 fn operation(route: &Route) -> Value {
-    let error = json!({"description": "an error, in the shape of the interface that the route belongs to"});
+    let shape = format!("#/components/schemas/{:?}Error", route.dialect);
+    let error = json!({
+        "description": "an error, in the shape of the interface that the route belongs to",
+        "content": {"application/json": {"schema": {"$ref": shape}}},
+    });
     let mut operation = json!({
         "summary": route.about,
         "responses": {"200": {"description": "what was asked for"}, "4XX": error, "5XX": error},
@@ -41,9 +99,11 @@ fn operation(route: &Route) -> Value {
     }
     match route.params {
         Some(tables) if route.method == Method::POST => {
-            let schema = params::schema(tables);
-            operation["requestBody"] =
-                json!({"required": true, "content": {"application/json": {"schema": schema}}});
+            let mut content = json!({"schema": params::schema(tables)});
+            if let Some((_, example)) = EXAMPLES.iter().find(|(path, _)| *path == route.path) {
+                content["example"] = serde_json::from_str(example).unwrap_or_default();
+            }
+            operation["requestBody"] = json!({"required": true, "content": {"application/json": content}});
         }
         Some(tables) => parameters.extend(
             tables
@@ -77,6 +137,11 @@ mod tests {
             &paths["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
         assert_eq!(chat["required"], json!(["messages"]));
         assert_eq!(chat["properties"]["temperature"]["maximum"], 2.0);
+        assert_eq!(chat["properties"]["messages"]["items"]["required"], json!(["role"]));
+        assert_eq!(chat["properties"]["stop"]["anyOf"][2]["type"], "null");
+        let error = &paths["/api/chat"]["post"]["responses"]["4XX"]["content"]["application/json"]["schema"];
+        let shape = error["$ref"].as_str().unwrap().trim_start_matches('#');
+        assert_eq!(document.pointer(shape).unwrap()["required"], json!(["error"]));
         assert_eq!(paths["/v1/models/{model}"]["get"]["parameters"][0]["name"], "model");
     }
 }

@@ -7,27 +7,47 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::message::{ChatMessage, Role, read_content};
-use crate::params::{Fields, Kind, Param, Params, Support, param};
-use crate::reasoning::Reasoning;
+use crate::params::{self, Kind, Param, Params, Support, param};
+use crate::reasoning::{Reasoning, THINKING};
 use crate::sampling::{Limits, MOST_STOPS, Sampling};
-use crate::structure::Structure;
-use crate::tools::Tools;
+use crate::structure::{OUTPUT_CONFIG, OUTPUT_FORMAT, Structure};
+use crate::tools::{ANTHROPIC_TOOL, Tools};
 
-use Kind::{Any, Bool, Integer, List, Number, Object, Text, Texts};
+use Kind::{Any, Bool, Content, Fields, Integer, Items, Number, Text, Texts, Word};
 use Support::{Harmless, Only, Required, Yes};
 
 const U31: i64 = i32::MAX as i64;
 
+static MESSAGE: &[Param] = &[
+    param("role", Word(&["user", "assistant", "system"]), Required, "who speaks"),
+    param(
+        "content",
+        Content,
+        Required,
+        "what is said: a text, or blocks of text, thought, calls and results",
+    ),
+];
+static TOOL_CHOICE: &[Param] = &[
+    param("type", Word(&["auto", "any", "tool", "none"]), Required, "what is to be called"),
+    param("name", Text, Yes, "the tool, where it is one"),
+    param("disable_parallel_tool_use", Bool, Yes, "true allows one call per answer"),
+];
+
 /// What counting tokens needs too.
 static CONVERSATION: &[Param] = &[
     param("model", Text, Required, "the model's name"),
-    param("messages", List, Required, "the conversation; a last message of the assistant is continued"),
+    param(
+        "messages",
+        Items(MESSAGE),
+        Required,
+        "the conversation; a last message of the assistant is continued",
+    ),
     param("system", Any, Yes, "instructions: a string, or a list of text blocks"),
-    param("tools", List, Yes, "functions that the model may call"),
-    param("tool_choice", Object, Yes, "auto, any, none, or the tool to call"),
-    param("thinking", Object, Yes, "whether to think, and how many tokens at most"),
-    param("output_config", Object, Yes, "`format`: a JSON schema that the answer must meet"),
-    param("output_format", Object, Yes, "the same, in an older word"),
+    param("tools", Items(ANTHROPIC_TOOL), Yes, "functions that the model may call"),
+    param("tool_choice", Fields(TOOL_CHOICE), Yes, "auto, any, none, or the tool to call"),
+    param("thinking", Fields(THINKING), Yes, "whether to think, and how many tokens at most"),
+    param("output_config", Fields(OUTPUT_CONFIG), Yes, "`format`: a JSON schema that the answer must meet"),
+    param("output_format", Fields(OUTPUT_FORMAT), Yes, "the same, in an older word"),
     param("mcp_servers", Any, Only(&["[]"]), "tools are functions that the client runs"),
     param("context_management", Any, Only(&[]), "the conversation is used as it is sent"),
     param("cache_control", Any, Harmless, "the cache finds common beginnings by itself"),
@@ -82,10 +102,10 @@ impl Conversation {
     /// # Errors
     /// What a client can do wrong.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
-        Self::from_fields(&mut Fields::parse(body, COUNT_PARAMS)?)
+        Self::from_fields(&mut params::Fields::parse(body, COUNT_PARAMS)?)
     }
 
-    fn from_fields(fields: &mut Fields) -> Result<Self, ApiError> {
+    fn from_fields(fields: &mut params::Fields) -> Result<Self, ApiError> {
         let (system, volatile) = instructions(fields.take("system"))?;
         let messages = fields.list("messages").unwrap_or_default();
         let messages = blocks::read(messages)?;
@@ -140,7 +160,7 @@ impl MessagesRequest {
     /// # Errors
     /// What a client can do wrong.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
-        let mut fields = Fields::parse(body, MESSAGES_PARAMS)?;
+        let mut fields = params::Fields::parse(body, MESSAGES_PARAMS)?;
         Ok(Self {
             conversation: Conversation::from_fields(&mut fields)?,
             stream: fields.bool("stream").unwrap_or(false),

@@ -5,8 +5,8 @@ mod wire;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::message::{ChatMessage, Role};
-use crate::params::{Fields, Kind, Param, Params, Support, param, shown};
+use crate::message::{ChatMessage, MESSAGE, Role};
+use crate::params::{self, Kind, Param, Params, Support, param, shown};
 use crate::reasoning::{self, Reasoning};
 use crate::sampling::{COMMON, EXTENSIONS, Limits, Sampling};
 use crate::structure::{STRUCTURE, Structure};
@@ -14,7 +14,7 @@ use crate::tools::{self, Tools};
 
 pub use wire::*;
 
-use Kind::{Any, Bool, Integer, List, Object, Text};
+use Kind::{Any, Bool, Fields, Integer, Items, Object, Text};
 use Support::{Harmless, Only, Required, Yes};
 
 const U31: i64 = i32::MAX as i64;
@@ -31,7 +31,7 @@ static BOTH: &[Param] = &[
     param("model", Text, Yes, "the model's name; may be left out if there is only one"),
     param("n", Integer(1, MOST_CHOICES), Yes, "answers to the prompt"),
     param("stream", Bool, Yes, "send the answer piece by piece"),
-    param("stream_options", Object, Yes, "`include_usage`: a last chunk tells the usage"),
+    param("stream_options", Fields(STREAM_OPTIONS), Yes, "`include_usage`: a last chunk tells the usage"),
     param("max_tokens", Integer(-1, U31), Yes, "tokens of the answer"),
     param("user", Any, Harmless, "labels the request"),
     param("metadata", Any, Harmless, "labels the request"),
@@ -45,7 +45,7 @@ static BOTH: &[Param] = &[
 
 /// What only chat completions have.
 static CHAT: &[Param] = &[
-    param("messages", List, Required, "the conversation"),
+    param("messages", Items(MESSAGE), Required, "the conversation"),
     param("max_completion_tokens", Integer(1, U31), Yes, "tokens of the answer; counts before max_tokens"),
     param("logprobs", Bool, Yes, "tell the probability of each token"),
     param("top_logprobs", Integer(0, MOST_LOGPROBS), Yes, "and those of so many alternatives"),
@@ -127,7 +127,7 @@ pub struct StreamOptions {
 }
 
 impl Common {
-    fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+    fn read(fields: &mut params::Fields) -> Result<Self, ApiError> {
         let mut unknown = fields.unknown().to_vec();
         let options = match fields.object("stream_options") {
             None => None,
@@ -138,7 +138,7 @@ impl Common {
                         "is only for requests with \"stream\": true",
                     ));
                 }
-                let options = Fields::nested(options, &[STREAM_OPTIONS], "stream_options")?;
+                let options = params::Fields::nested(options, &[STREAM_OPTIONS], "stream_options")?;
                 unknown.extend_from_slice(options.unknown());
                 Some(StreamOptions { include_usage: options.bool("include_usage").unwrap_or(false) })
             }
@@ -181,7 +181,7 @@ impl ChatRequest {
     /// # Errors
     /// What a client can do wrong.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
-        let mut fields = Fields::parse(body, CHAT_PARAMS)?;
+        let mut fields = params::Fields::parse(body, CHAT_PARAMS)?;
         let logprobs = fields.bool("logprobs").unwrap_or(false);
         let top = fields.count("top_logprobs");
         if top.is_some_and(|n| n > 0) && !logprobs {
@@ -238,7 +238,7 @@ impl CompletionRequest {
     /// # Errors
     /// What a client can do wrong.
     pub fn read(body: &[u8]) -> Result<Self, ApiError> {
-        let mut fields = Fields::parse(body, COMPLETION_PARAMS)?;
+        let mut fields = params::Fields::parse(body, COMPLETION_PARAMS)?;
         let prompts = prompts("prompt", fields.take("prompt").unwrap_or_default(), MOST_PROMPTS)?;
         let (logprobs, echo) = (fields.count("logprobs"), fields.bool("echo").unwrap_or(false));
         let suffix = fields.text("suffix").filter(|text| !text.is_empty());
@@ -262,7 +262,7 @@ impl CompletionRequest {
     }
 }
 
-impl Fields {
+impl params::Fields {
     /// Whether a request says in so many words that an answer may have any length.
     fn unlimited(&self) -> bool {
         MAX_TOKENS.iter().any(|name| self.integer(name) == Some(-1))

@@ -11,7 +11,7 @@ use crate::openai::{Common, MOST_LOGPROBS, StreamOptions};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::{self, Reasoning};
 use crate::sampling::{COMMON, EXTENSIONS, Limits, Sampling};
-use crate::structure::{STRUCTURE, Structure};
+use crate::structure::{self, STRUCTURE, Structure};
 use crate::tools::{self, Tools};
 
 pub use items::{reference, with_id};
@@ -35,8 +35,8 @@ static CONVERSATION: &[Param] = &[
     param("input", Any, Required, "a text, or a list of messages, calls, results and reasoning"),
     param("instructions", Text, Yes, "what the system says; it is not taken over from earlier responses"),
     param("previous_response_id", Text, Yes, "the response behind which the conversation goes on"),
-    param("reasoning", Object, Yes, "`effort`: how much to think"),
-    param("text", Object, Yes, "`format`: what the answer must look like"),
+    param("reasoning", Kind::Fields(reasoning::RESPONSES), Yes, "`effort`: how much to think"),
+    param("text", Kind::Fields(structure::TEXT), Yes, "`format`: what the answer must look like"),
     param("chat_template_kwargs", Object, Yes, "variables for the chat template, such as `enable_thinking`"),
     param("conversation", Any, Only(&[]), "use previous_response_id"),
     param("truncation", Any, Only(&["\"disabled\""]), "a prompt that is too long is refused, never cut"),
@@ -45,7 +45,7 @@ static CONVERSATION: &[Param] = &[
 static ANSWER: &[Param] = &[
     param("store", Bool, Yes, "false keeps nothing of the response; else it is kept for a while in memory"),
     param("stream", Bool, Yes, "send the answer event by event"),
-    param("stream_options", Object, Yes, "how to send it"),
+    param("stream_options", Kind::Fields(STREAM_OPTIONS), Yes, "how to send it"),
     param("max_output_tokens", Integer(1, U31), Yes, "tokens of the answer, reasoning included"),
     param("include", List, Yes, "`message.output_text.logprobs`, `reasoning.encrypted_content`"),
     param("top_logprobs", Integer(0, MOST_LOGPROBS), Yes, "tell the probability of so many alternatives"),
@@ -70,9 +70,9 @@ static ANSWER: &[Param] = &[
 
 /// The parameters of responses.
 pub static RESPONSES_PARAMS: &[Params] =
-    &[CONVERSATION, ANSWER, tools::CHAT, reasoning::BUDGETS, STRUCTURE, COMMON, EXTENSIONS];
+    &[CONVERSATION, ANSWER, tools::RESPONSES, reasoning::BUDGETS, STRUCTURE, COMMON, EXTENSIONS];
 /// The parameters of counting tokens.
-pub static INPUT_TOKENS_PARAMS: &[Params] = &[CONVERSATION, tools::CHAT, reasoning::BUDGETS, STRUCTURE];
+pub static INPUT_TOKENS_PARAMS: &[Params] = &[CONVERSATION, tools::RESPONSES, reasoning::BUDGETS, STRUCTURE];
 
 /// The parameters, in the query, of getting a response.
 pub static RETRIEVE_PARAMS: &[Params] = &[&[
@@ -82,7 +82,7 @@ pub static RETRIEVE_PARAMS: &[Params] = &[&[
 /// The parameters, in the query, of listing a response's input.
 pub static INPUT_ITEMS_PARAMS: &[Params] = &[&[
     param("limit", Integer(1, 100), Yes, "so many items; 20 otherwise"),
-    param("order", Text, Yes, "desc, with the last item first, or asc"),
+    param("order", Kind::Word(&["asc", "desc"]), Yes, "desc, with the last item first, or asc"),
     param("after", Text, Yes, "begin behind the item of this id"),
 ]];
 
@@ -273,11 +273,7 @@ impl Listing {
     /// What a client can do wrong.
     pub fn read(query: &[(String, String)]) -> Result<Self, ApiError> {
         let mut fields = Fields::query(query, INPUT_ITEMS_PARAMS)?;
-        let newest_first = match fields.text("order").as_deref() {
-            None | Some("desc") => true,
-            Some("asc") => false,
-            Some(_) => return Err(ApiError::value("order", "must be asc or desc")),
-        };
+        let newest_first = fields.text("order").as_deref() != Some("asc");
         Ok(Self { limit: fields.count("limit").unwrap_or(20), newest_first, after: fields.text("after") })
     }
 }

@@ -163,6 +163,10 @@ impl Token {
         Self(info.id, info.logprob.map(f32::to_bits), top.collect())
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.0
+    }
+
     /// What the engine told.
     pub(crate) fn info(self, tokenizer: &Tokenizer) -> TokenInfo {
         let bytes = |id| tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();

@@ -125,9 +125,9 @@ impl Writer {
                         News::Started { cached_tokens, prompt_tokens } => {
                             (prompt, cached) = (*prompt_tokens, *cached_tokens);
                         }
-                        News::Finished { usage, reasoning_tokens, .. } => {
-                            completion += usage.completion_tokens;
-                            reasoning += reasoning_tokens;
+                        News::Finished { count, .. } => {
+                            completion += count.all;
+                            reasoning += count.reasoning;
                         }
                         _ => {}
                     }

@@ -200,7 +200,7 @@ impl Writer {
                             total.0 += prompt_tokens;
                             total.1 += cached_tokens;
                         }
-                        News::Finished { usage, .. } => total.2 += usage.completion_tokens,
+                        News::Finished { count, .. } => total.2 += count.all,
                         _ => {}
                     }
                     self.tell(prompt, news).await?;

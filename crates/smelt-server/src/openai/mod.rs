@@ -45,7 +45,7 @@ fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request,
 /// The tokens of a request with all its prompts.
 fn usage(prompts: &[Answered]) -> Usage {
     let sum = |count: fn(&Answered) -> usize| prompts.iter().map(count).sum();
-    let reasoning = prompts.iter().flat_map(|p| &p.answers).map(|answer| answer.reasoning_tokens).sum();
+    let reasoning = prompts.iter().flat_map(|p| &p.answers).map(|answer| answer.count.reasoning).sum();
     let completion = sum(Answered::completion_tokens);
     Usage::new(sum(|p| p.prompt_tokens), sum(|p| p.cached_tokens), completion, reasoning)
 }

@@ -168,10 +168,9 @@ impl Writer {
             }
             News::PromptLogprobs(_) => Vec::new(),
             News::Delta { parts, tokens, .. } => self.assembly.take(parts, tokens),
-            News::Finished { finish, usage, reasoning_tokens, .. } => {
+            News::Finished { finish, count, .. } => {
                 let (prompt, cached) = self.prompt;
-                self.response.usage =
-                    Some(Usage::new(prompt, cached, usage.completion_tokens, reasoning_tokens));
+                self.response.usage = Some(Usage::new(prompt, cached, count.all, count.reasoning));
                 let is_complete = matches!(finish, Finish::EndOfGeneration(_) | Finish::StopString(_));
                 let status = if is_complete { Status::Completed } else { Status::Incomplete };
                 let mut events = self.end(status);
