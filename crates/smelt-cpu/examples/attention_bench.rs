@@ -117,7 +117,8 @@ impl Shape {
     }
 
     fn measure(&self, format: KvFormat, isa: Isa, threads: usize) {
-        let settings = CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa) };
+        let settings =
+            CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa), ..CpuSettings::default() };
         let mut backend = Cpu::new(settings).expect("the CPU has the instruction set");
         self.prepare(KvFormats { k: format, v: format }, &mut backend);
         self.fill(&mut backend);

@@ -145,7 +145,8 @@ fn main() {
     let bytes = noise(DECODE_BYTES);
     for threads in [1, 2] {
         let Rate { median, best } = bandwidth(&bytes, threads);
-        let settings = CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa) };
+        let settings =
+            CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa), ..CpuSettings::default() };
         let peaks = Cpu::new(settings).expect("this CPU runs it").measure_peaks();
         println!(
             "{threads} threads: read bandwidth median {median:.1}, best tenth {best:.1} GB/s; products in registers {:.0} \

@@ -6,10 +6,11 @@ use crate::isa::{Isa, IsaChoice};
 use crate::matmul::{self, Kernel, QuantizedActs};
 use crate::memory::{Buffer, Slots, View};
 use crate::peak::{self, Peaks};
+use crate::placement::{self, Numa, Repack, Weights};
 use crate::plan::{KINDS, RowOp, RowStage, Stage, compile, kind_index};
 use crate::pool::Pool;
 use crate::rope::RopeTables;
-use crate::topology::{System, ThreadPlan};
+use crate::topology::{Node, System, ThreadPlan, interleave_thread, nodes};
 use crate::wide::Vectors;
 use crate::{bandwidth, moe, products, rows};
 use smelt_backend::{Backend, Error, Op, Output, Program, StepInputs, Weight, WeightBytes};
@@ -23,6 +24,10 @@ pub struct CpuSettings {
     pub threads: Option<usize>,
     /// The instruction set; by default the best that the CPU has.
     pub isa: IsaChoice,
+    /// Where memory lies on machines with several nodes.
+    pub numa: Numa,
+    /// Whether weights are copied to faster memory.
+    pub repack: Repack,
 }
 
 /// Why there is no backend.
@@ -48,6 +53,9 @@ pub struct Cpu {
     plan: ThreadPlan,
     isa: Isa,
     vectors: Vectors,
+    numa: Numa,
+    repack: Repack,
+    nodes: Vec<Node>,
     prepared: Option<Prepared>,
     interrupt: Arc<AtomicBool>,
 }
@@ -56,7 +64,7 @@ pub struct Cpu {
 #[derive(Debug)]
 struct Prepared {
     program: Program,
-    weights: Vec<WeightBytes>,
+    weights: Weights,
     /// The weights that operations take as F32 vectors, decoded; empty for others.
     constants: Vec<Vec<f32>>,
     /// Of steps that want logits, and of those that want states.
@@ -98,7 +106,17 @@ impl Cpu {
             (None, IsaChoice::Auto) => Isa::Scalar,
         };
         let pool = Pool::new(plan.threads, plan.oversubscribed)?;
-        Ok(Self { pool, plan, isa, vectors: Vectors::new(isa), prepared: None, interrupt: Arc::default() })
+        Ok(Self {
+            pool,
+            plan,
+            isa,
+            vectors: Vectors::new(isa),
+            numa: settings.numa,
+            repack: settings.repack,
+            nodes: nodes(&system),
+            prepared: None,
+            interrupt: Arc::default(),
+        })
     }
 
     /// How many threads, and why.
@@ -128,18 +146,36 @@ impl Cpu {
     pub fn measure_peaks(&self) -> Peaks {
         peak::measure(&self.pool, self.isa)
     }
+
+    /// Makes every thread of the pool, the caller's included, put its new pages on all nodes in turn.
+    fn interleave(&self) -> std::io::Result<()> {
+        let refusals: Slots<Option<std::io::Error>> = Slots::new(self.pool.threads());
+        let nodes = &self.nodes[..];
+        self.pool.each(&|worker| {
+            // SAFETY: the pool's worker index.
+            *unsafe { refusals.get(worker) } = interleave_thread(nodes).err();
+        });
+        // SAFETY: the region is over, and with it the workers' borrows.
+        let refusal = (0..self.pool.threads()).find_map(|worker| unsafe { refusals.get(worker) }.take());
+        refusal.map_or(Ok(()), Err)
+    }
 }
 
 impl Backend for Cpu {
     fn describe(&self) -> String {
         let threads =
             if self.plan.threads == 1 { "1 thread".into() } else { format!("{} threads", self.plan.threads) };
-        format!("cpu ({}, {threads}: {})", self.isa.name(), self.plan.reason)
+        let memory = placement::describe(self.numa, self.repack, self.nodes.len());
+        format!("cpu ({}, {threads}: {}; {memory})", self.isa.name(), self.plan.reason)
     }
 
     fn prepare(&mut self, program: Program, weights: Vec<WeightBytes>) -> Result<(), Error> {
         program.validate(&weights.iter().map(|w| w.len()).collect::<Vec<_>>())?;
         self.prepared = None;
+        if self.numa == Numa::Interleave {
+            self.interleave().map_err(|error| placement::refused("several nodes", &error))?;
+        }
+        let weights = Weights::place(weights, self.numa, self.repack, &self.nodes)?;
         self.prepared = Some(Prepared::new(program, weights, self.isa, self.pool.threads())?);
         Ok(())
     }
@@ -161,6 +197,10 @@ impl Backend for Cpu {
     fn run(&mut self, inputs: &StepInputs<'_>) -> Result<(), Error> {
         let prepared = self.prepared.as_mut().ok_or_else(nothing_prepared)?;
         inputs.validate(&prepared.program, prepared.pages)?;
+        if self.numa == Numa::Interleave {
+            // The engine may have moved to another thread than the one that `prepare` was called on, which the system allowed it.
+            let _ = interleave_thread(&self.nodes);
+        }
         prepared.check_slots(inputs)?;
         cut_tiles(inputs, &mut prepared.tiles);
         prepared.ropes.cover(inputs.positions.iter().max().map_or(0, |p| *p as usize + 1));
@@ -204,11 +244,11 @@ fn nothing_prepared() -> Error {
 }
 
 impl Prepared {
-    fn new(program: Program, weights: Vec<WeightBytes>, isa: Isa, threads: usize) -> Result<Self, Error> {
+    fn new(program: Program, weights: Weights, isa: Isa, threads: usize) -> Result<Self, Error> {
         let kernel = |w: Weight| Kernel::for_format(program.weights[w.index()].format, isa);
         let stages = [Output::Logits, Output::States]
             .map(|output| compile(&program, program.ops_for(output).into_iter().flatten(), kernel));
-        let mut constants = vec![Vec::new(); weights.len()];
+        let mut constants = vec![Vec::new(); program.weights.len()];
         let mut ropes = RopeTables::new(&program);
         let mut constant = |weight: Weight| {
             let spec = &program.weights[weight.index()];

@@ -34,6 +34,14 @@ impl<T: Plain> Buffer<T> {
         Ok(Self { map, values: PhantomData })
     }
 
+    /// Asks for large pages, which spare the CPU many look-ups of addresses; where there are none, nothing changes.
+    pub(crate) fn want_large_pages(&mut self) {
+        #[cfg(target_os = "linux")]
+        if let Some(map) = &self.map {
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+    }
+
     fn len(&self) -> usize {
         self.map.as_ref().map_or(0, |map| map.len() / size_of::<T>())
     }

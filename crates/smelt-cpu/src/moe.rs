@@ -8,11 +8,12 @@ use crate::elementwise::{Add, Gated};
 use crate::isa::Isa;
 use crate::matmul::{FEW, Kernel, QuantizedActs, Scratch, Tokens, matmul_rows, prefetch_few};
 use crate::memory::{Buffer, Plain, Slots, View};
+use crate::placement::Weights;
 use crate::plan::{KINDS, kind_index};
 use crate::pool::Pool;
 use crate::products::chunk_rows;
 use crate::wide::Vectors;
-use smelt_backend::{Error, Gating, Moe, Op, Program, Weight, WeightBytes};
+use smelt_backend::{Error, Gating, Moe, Op, Program, Weight};
 use std::ops::Range;
 
 /// A row's expert and its weight.
@@ -148,7 +149,7 @@ pub(crate) struct Context<'a> {
     pub(crate) isa: Isa,
     pub(crate) program: &'a Program,
     pub(crate) views: &'a [View],
-    pub(crate) weights: &'a [WeightBytes],
+    pub(crate) weights: &'a Weights,
     pub(crate) acts: &'a [QuantizedActs; KINDS.len()],
     pub(crate) scratch: &'a Slots<Scratch>,
 }

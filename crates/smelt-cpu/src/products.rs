@@ -2,11 +2,12 @@
 
 use crate::matmul::{FEW, Kernel, QuantizedActs, Scratch, Tokens, matmul_rows, prefetch_few};
 use crate::memory::{Slots, View};
+use crate::placement::Weights;
 use crate::plan::{KINDS, Product, kind_index};
 use crate::pool::Pool;
 use crate::rows::gated;
 use crate::wide::Vectors;
-use smelt_backend::{Projection, WeightBytes};
+use smelt_backend::Projection;
 use std::ops::Range;
 
 /// Bytes of weights that a thread reads in the time that it takes to begin somewhere else: a microsecond and a half.
@@ -17,7 +18,7 @@ const BEGINNING: usize = 48 * 1024;
 pub(crate) struct Context<'a> {
     pub(crate) vectors: Vectors,
     pub(crate) views: &'a [View],
-    pub(crate) weights: &'a [WeightBytes],
+    pub(crate) weights: &'a Weights,
     /// The weights that are F32 vectors, decoded.
     pub(crate) constants: &'a [Vec<f32>],
     /// The quantised rows, by kind.

@@ -5,11 +5,12 @@ use crate::elementwise::{Activate, Add, Gated, LayerNorm, RmsNorm, Scale, Sigmoi
 use crate::isa::Isa;
 use crate::matmul::ActsWriter;
 use crate::memory::View;
+use crate::placement::Weights;
 use crate::plan::{KINDS, RowOp, RowStage, kind_index};
 use crate::pool::Pool;
 use crate::rope::{RopeTables, Rotate};
 use crate::wide::Vectors;
-use smelt_backend::{Activation, Buffer, Op, PAGE_TOKENS, Program, Rope, StepInputs, Weight, WeightBytes};
+use smelt_backend::{Activation, Buffer, Op, PAGE_TOKENS, Program, Rope, StepInputs, Weight};
 use std::ops::Range;
 
 /// Values below which the caller does a stage alone: about two microseconds of work, what a barrier may cost.
@@ -26,7 +27,7 @@ const CHUNKS_PER_THREAD: usize = 4;
 pub(crate) struct Context<'a> {
     pub(crate) program: &'a Program,
     pub(crate) views: &'a [View],
-    pub(crate) weights: &'a [WeightBytes],
+    pub(crate) weights: &'a Weights,
     /// The weights that are F32 vectors, decoded.
     pub(crate) constants: &'a [Vec<f32>],
     pub(crate) ropes: &'a RopeTables,

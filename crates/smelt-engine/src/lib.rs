@@ -47,7 +47,7 @@ pub use rerank::Reranking;
 pub use runner::Sequence;
 pub use settings::{BackendChoice, Settings};
 pub use smelt_backend::{KvFormat, KvFormats};
-pub use smelt_cpu::{Isa, IsaChoice, Peaks, System};
+pub use smelt_cpu::{Isa, IsaChoice, Numa, Peaks, Repack, System};
 pub use smelt_models::{Head, Pooling};
 pub use smelt_tokenizer as tokenizer;
 pub use thinking::ThinkingBudget;

@@ -39,8 +39,8 @@ impl Device {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Error> {
         Ok(match settings.backend {
             BackendChoice::Cpu => {
-                let (threads, isa) = (settings.threads, settings.isa);
-                Self::Cpu(Box::new(Cpu::new(CpuSettings { threads, isa })?))
+                let Settings { threads, isa, numa, repack, .. } = *settings;
+                Self::Cpu(Box::new(Cpu::new(CpuSettings { threads, isa, numa, repack })?))
             }
             BackendChoice::Reference => Self::Reference(Box::default()),
         })

@@ -1,7 +1,7 @@
 //! What the caller decides about a load.
 
 use smelt_backend::KvFormats;
-use smelt_cpu::IsaChoice;
+use smelt_cpu::{IsaChoice, Numa, Repack};
 
 /// Which backend runs the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +30,10 @@ pub struct Settings {
     pub threads: Option<usize>,
     /// Instruction set; by default the best that the CPU has.
     pub isa: IsaChoice,
+    /// Where memory lies on machines with several nodes.
+    pub numa: Numa,
+    /// Whether weights are copied to faster memory.
+    pub repack: Repack,
     /// Accept a tokenizer whose rules are unknown.
     pub force: bool,
 }
@@ -44,6 +48,8 @@ impl Default for Settings {
             kv_formats: KvFormats::default(),
             threads: None,
             isa: IsaChoice::Auto,
+            numa: Numa::Off,
+            repack: Repack::Auto,
             force: false,
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use smelt_engine::{BackendChoice, Engine, Isa, IsaChoice, KvFormat, KvFormats, Settings};
+use smelt_engine::{BackendChoice, Engine, Isa, IsaChoice, KvFormat, KvFormats, Numa, Repack, Settings};
 use smelt_store::{Installed, Reference};
 
 use crate::context::{Context, parse_reference};
@@ -91,6 +91,12 @@ pub(crate) struct MachineArgs {
     /// What computes: integer kernels on the CPU, or the exact and slow reference
     #[arg(long, value_name = "NAME", default_value = "cpu")]
     backend: BackendName,
+    /// On machines with several memory nodes: spread memory over them, or copy the weights to each
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    numa: NumaName,
+    /// Copy the weights to memory on large pages instead of reading them in the file's map; auto doesn't
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    repack: RepackName,
     /// Instruction set of the CPU backend; slower ones than the CPU has are for measurements
     #[arg(long, value_name = "NAME", hide = true)]
     isa: Option<IsaName>,
@@ -158,6 +164,20 @@ enum IsaName {
     Avx512,
 }
 
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum NumaName {
+    Off,
+    Interleave,
+    Mirror,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RepackName {
+    Auto,
+    Off,
+    On,
+}
+
 impl MachineArgs {
     /// The engine's settings, with a cache of `cache` unless flags say otherwise.
     pub(crate) fn settings(&self, context: Option<usize>, cache: KvFormat) -> Settings {
@@ -175,6 +195,16 @@ impl MachineArgs {
                 Some(IsaName::Scalar) => IsaChoice::Only(Isa::Scalar),
                 Some(IsaName::Avx2) => IsaChoice::Only(Isa::Avx2),
                 Some(IsaName::Avx512) => IsaChoice::Only(Isa::Avx512Vnni),
+            },
+            numa: match self.numa {
+                NumaName::Off => Numa::Off,
+                NumaName::Interleave => Numa::Interleave,
+                NumaName::Mirror => Numa::Mirror,
+            },
+            repack: match self.repack {
+                RepackName::Auto => Repack::Auto,
+                RepackName::Off => Repack::Off,
+                RepackName::On => Repack::On,
             },
             force: self.force,
             ..Settings::default()

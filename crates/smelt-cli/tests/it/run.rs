@@ -354,6 +354,10 @@ fn every_sampling_flag_is_taken() {
         "f32",
         "--isa",
         "scalar",
+        "--numa",
+        "off",
+        "--repack",
+        "on",
     ];
     let first = raw(&[&flags[..], &["-n", "8"]].concat(), "The quick").ok();
     assert_eq!(first, raw(&[&flags[..], &["-n", "8"]].concat(), "The quick").ok());

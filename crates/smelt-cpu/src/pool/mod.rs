@@ -17,7 +17,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// The same where threads share a core: whoever spins keeps the other from working.
 const SPIN_OVERSUBSCRIBED: Duration = Duration::from_micros(2);
 
-/// The region that runs: a closure whose borrow [`Pool::run`] upholds by not returning before all workers are done.
+/// The region that runs: a closure whose borrow [`Pool::each`] upholds by not returning before all workers are done.
 type Job = *const (dyn Fn(usize) + Sync);
 
 /// What one thread looks at to begin a region, on lines of its own (two, as CPUs fetch them in pairs): a line takes
@@ -129,7 +129,7 @@ impl Pool {
         for (run, desk) in desks.iter().enumerate() {
             desk.next_chunk.store(start(run), Relaxed);
         }
-        self.run(&|worker| {
+        self.each(&|worker| {
             let mut expected = usize::MAX;
             for run in (0..runs).map(|i| (worker + i) % runs) {
                 let (next, end) = (&desks[run].next_chunk, start(run + 1));
@@ -147,7 +147,7 @@ impl Pool {
     }
 
     /// Runs `f(worker)` once on every thread and waits for all.
-    fn run(&self, f: &(dyn Fn(usize) + Sync)) {
+    pub(crate) fn each(&self, f: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes. Workers call the closure before they decrement `remaining`, and
         // `finish` below waits for that before this function returns, by unwinding too.

@@ -6,6 +6,10 @@
 
 mod cgroup;
 mod cores;
+mod nodes;
+
+pub use nodes::{Node, nodes};
+pub(crate) use nodes::{current_cpu, interleave_thread, prefer};
 
 use std::path::{Path, PathBuf};
 

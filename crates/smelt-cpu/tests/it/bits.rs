@@ -7,8 +7,8 @@ use smelt_backend::{
     PAGE_TOKENS, Program, Projection, Rope, RopeStyle, SequenceInput, StepInputs, StepLimits, Weight,
     WeightBytes, WeightSpec,
 };
-use smelt_cpu::Cpu;
 use smelt_cpu::isa::Isa;
+use smelt_cpu::{Cpu, CpuSettings, Numa, Repack};
 use smelt_quant::{Format, by_name};
 
 const VOCAB: usize = 96;
@@ -249,6 +249,29 @@ fn instruction_sets_and_threads_agree() {
         for threads in [1, 2, 4] {
             let found = model.load(threads, isa).sequence(0, n, &[512, 16, 1]);
             assert!(expected == found, "{isa:?}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn where_memory_lies_changes_nothing() {
+    let model = Model::new(KvFormat::F16.into());
+    let expected = model.load(2, Isa::Scalar).sequence(0, 40, &[100]);
+    for numa in [Numa::Off, Numa::Interleave, Numa::Mirror] {
+        for repack in [Repack::Auto, Repack::Off, Repack::On] {
+            let settings = CpuSettings { threads: Some(2), numa, repack, ..CpuSettings::default() };
+            if let Err(error) =
+                Cpu::new(settings).unwrap().prepare(model.program.clone(), model.weights.clone())
+            {
+                // A container may forbid to place memory, and then says so.
+                assert!(
+                    numa != Numa::Off && error.to_string().contains("refuses to place memory"),
+                    "{error}"
+                );
+                continue;
+            }
+            let found = model.run_on(Cpu::new(settings).unwrap()).sequence(0, 40, &[16, 1]);
+            assert!(expected == found, "{numa:?}, {repack:?}");
         }
     }
 }

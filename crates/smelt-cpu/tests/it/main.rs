@@ -12,7 +12,8 @@ use smelt_cpu::{Cpu, CpuSettings};
 
 /// A backend with a fixed number of threads and instruction set.
 fn cpu(threads: usize, isa: Isa) -> Cpu {
-    Cpu::new(CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa) }).unwrap()
+    Cpu::new(CpuSettings { threads: Some(threads), isa: IsaChoice::Only(isa), ..CpuSettings::default() })
+        .unwrap()
 }
 
 /// The instruction sets of this machine.

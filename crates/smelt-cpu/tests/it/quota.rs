@@ -2,7 +2,7 @@
 
 use crate::bits::Model;
 use smelt_backend::KvFormat;
-use smelt_cpu::{Cpu, CpuSettings, IsaChoice};
+use smelt_cpu::{Cpu, CpuSettings};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -114,7 +114,7 @@ fn child() {
     let mut threads = 0;
     let mut cpu = Vec::new();
     let wall = [None, Some(2)].map(|wanted| {
-        let backend = Cpu::new(CpuSettings { threads: wanted, isa: IsaChoice::Auto }).unwrap();
+        let backend = Cpu::new(CpuSettings { threads: wanted, ..CpuSettings::default() }).unwrap();
         if wanted.is_none() {
             threads = backend.thread_plan().threads;
         }

@@ -1,6 +1,6 @@
 //! The choice of threads, over fixture trees of `/proc` and `/sys`.
 
-use smelt_cpu::{System, ThreadPlan};
+use smelt_cpu::{Node, System, ThreadPlan, nodes};
 use std::path::{Path, PathBuf};
 
 /// A directory that is gone with the test.
@@ -266,4 +266,26 @@ fn this_machine_has_a_plan() {
     let plan = ThreadPlan::choose(&System::this_machine());
     assert!(plan.threads >= 1);
     assert!(!plan.reason.is_empty());
+}
+
+#[test]
+fn nodes_are_those_with_cpus_that_the_process_may_use() {
+    let node = |id: usize, cpus: &[usize]| Node { id, cpus: cpus.to_vec() };
+    let files = [
+        ("sys/devices/system/node/node1/cpulist", "4-5,7\n"),
+        ("sys/devices/system/node/node0/cpulist", "0-3\n"),
+        // Memory without CPUs, one with CPUs of others only, and what is no node.
+        ("sys/devices/system/node/node2/cpulist", "\n"),
+        ("sys/devices/system/node/node3/cpulist", "64-127\n"),
+        ("sys/devices/system/node/node99999/cpulist", "0\n"),
+        ("sys/devices/system/node/node4/cpulist", "x,3-,-1\n"),
+        ("sys/devices/system/node/possible", "0-3\n"),
+    ];
+    let tree = Tree::new("nodes", &files);
+    let at = |affinity: &[usize]| nodes(&System::at(&tree.0, affinity.to_vec()));
+    assert_eq!(at(&[0, 1, 5, 7, 9]), [node(0, &[0, 1]), node(1, &[5, 7])]);
+    assert_eq!(at(&[4]), [node(1, &[4])]);
+
+    let unknown = Tree::new("no-nodes", &[("sys/devices/system/cpu/online", "0-1\n")]);
+    assert_eq!(nodes(&System::at(&unknown.0, vec![0, 1])), [node(0, &[0, 1])]);
 }

@@ -34,7 +34,7 @@ use smelt_engine::tokenizer::Tokenizer;
 use smelt_engine::tokenizer::answer::ThinkTags;
 use smelt_engine::{
     BackendChoice, Constraint, Finish, Grammar, GrammarError, Isa, IsaChoice, KvFormat, KvFormats, Model,
-    Settings, ThinkingBudget, TokenInfo, TopToken,
+    Numa, Repack, Settings, ThinkingBudget, TokenInfo, TopToken,
 };
 
 /// Bytes that a line may have: those of a prompt as long as the longest context are some hundred million.
@@ -330,6 +330,8 @@ pub(super) struct EngineSettings {
     values: String,
     threads: Option<usize>,
     isa: Option<String>,
+    numa: String,
+    repack: String,
     force: bool,
 }
 
@@ -345,7 +347,8 @@ const ISAS: [Isa; 3] = [Isa::Scalar, Isa::Avx2, Isa::Avx512Vnni];
 
 impl EngineSettings {
     fn new(settings: &Settings) -> Self {
-        let Settings { backend, context, batch, logit_rows, kv_formats, threads, isa, force } = *settings;
+        let Settings { backend, context, batch, logit_rows, kv_formats, threads, isa, force, numa, repack } =
+            *settings;
         Self {
             is_reference: backend == BackendChoice::Reference,
             context,
@@ -358,6 +361,8 @@ impl EngineSettings {
                 IsaChoice::Auto => None,
                 IsaChoice::Only(isa) => Some(isa.name().to_owned()),
             },
+            numa: numa.name().to_owned(),
+            repack: repack.name().to_owned(),
             force,
         }
     }
@@ -377,6 +382,8 @@ impl EngineSettings {
                 None => IsaChoice::Auto,
                 Some(name) => IsaChoice::Only(isa(name)?),
             },
+            numa: Numa::ALL.into_iter().find(|numa| numa.name() == self.numa)?,
+            repack: Repack::ALL.into_iter().find(|repack| repack.name() == self.repack)?,
             force: self.force,
         })
     }
@@ -487,6 +494,11 @@ mod tests {
                     assert_eq!(again(&EngineSettings::new(&settings)).settings(), Some(settings));
                 }
             }
+        }
+        for (numa, repack) in Numa::ALL.into_iter().flat_map(|numa| Repack::ALL.map(|repack| (numa, repack)))
+        {
+            let settings = Settings { numa, repack, ..Settings::default() };
+            assert_eq!(again(&EngineSettings::new(&settings)).settings(), Some(settings));
         }
     }
 
