@@ -19,8 +19,8 @@ use crate::openai::responses::Store;
 use crate::settings::{Error, Settings};
 use crate::tls::Tls;
 
-/// For what is written already, once the engines are gone.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// For engines to end behind the time that answers have, which is five seconds at most, and for what is written by then.
+const LAST_WORDS: Duration = Duration::from_secs(8);
 /// After the system refused a connection, for want of files most of the time.
 const BREATH: Duration = Duration::from_millis(100);
 /// Threads for connections; the engine has its own.
