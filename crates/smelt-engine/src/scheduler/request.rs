@@ -18,8 +18,11 @@ pub const MAX_CHOICES: usize = 128;
 /// Most tokens told per place.
 pub const MAX_LOGPROBS: usize = 100;
 
-/// A prompt, and how to answer it.
-pub struct Request {
+/// A prompt, and how to answer it. With a description `C` of the constraint in its place it is data that can go to another
+/// process; [`Request::held_to`] makes it a request of the engine there.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request<C = Box<dyn Constraint>> {
     /// The prompt; at least one token.
     pub prompt: Vec<u32>,
     /// How to choose tokens, the bias of single tokens included. Answer `i` of several has the seed plus `i`.
@@ -46,17 +49,17 @@ pub struct Request {
     /// nobody waits for ever.
     pub priority: i32,
     /// What the answers must look like.
-    pub constraint: Option<Box<dyn Constraint>>,
+    pub constraint: Option<C>,
 }
 
-impl std::fmt::Debug for Request {
+impl<C> std::fmt::Debug for Request<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Prompts stay out of logs.
         f.debug_struct("Request").field("n", &self.n).finish_non_exhaustive()
     }
 }
 
-impl Request {
+impl<C> Request<C> {
     /// One answer to `prompt` with usual settings.
     #[must_use]
     pub fn new(prompt: Vec<u32>, sampler: SamplerSettings) -> Self {
@@ -73,6 +76,27 @@ impl Request {
             shown: Arc::default(),
             priority: 0,
             constraint: None,
+        }
+    }
+
+    /// The same request with another constraint.
+    #[must_use]
+    pub fn held_to<D>(self, constraint: Option<D>) -> Request<D> {
+        let Self { prompt, sampler, stop, max_tokens, n, logprobs, prompt_logprobs, .. } = self;
+        let Self { ignore_eos, show_special, shown, priority, .. } = self;
+        Request {
+            prompt,
+            sampler,
+            stop,
+            max_tokens,
+            n,
+            logprobs,
+            prompt_logprobs,
+            ignore_eos,
+            show_special,
+            shown,
+            priority,
+            constraint,
         }
     }
 }

@@ -530,7 +530,7 @@ fn a_panic_in_a_sink_or_a_constraint_hits_its_own_request_only() {
         ControlFlow::Continue(())
     };
     let request = Request::new(vec![4; 40], SamplerSettings::greedy());
-    let bad = Request { constraint: Some(Box::new(Bad)), ..request };
+    let bad: Request = Request { constraint: Some(Box::new(Bad)), ..request };
     let work = |request| writing(request, &world.model, &world.limits).unwrap();
     let (bad, _ticket) = submission(Box::new(sink), 0, world.epoch, work(bad));
     let request = Request::new(vec![4; 40], SamplerSettings::greedy());

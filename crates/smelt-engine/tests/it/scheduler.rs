@@ -320,11 +320,10 @@ fn an_answer_keeps_to_its_constraint() {
     let scheduler = start(&settings());
     let handle = scheduler.handle();
     let end = handle.model().tokenizer().eos().unwrap();
-    let request = |sampler| Request {
-        constraint: Some(Box::new(Turns { taken: Vec::new(), end, mask: Vec::new() })),
-        logprobs: Some(2),
-        n: 2,
-        ..Request::new(prompt(1, 40, 0), sampler)
+    let request = |sampler| -> Request {
+        let constraint = Turns { taken: Vec::new(), end, mask: Vec::new() };
+        let request = Request::new(prompt(1, 40, 0), sampler);
+        Request { constraint: Some(Box::new(constraint)), logprobs: Some(2), n: 2, ..request }
     };
     for sampler in [SamplerSettings::greedy(), SamplerSettings::default()] {
         let (_ticket, received) = submit(&handle, request(sampler));

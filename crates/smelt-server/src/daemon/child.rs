@@ -209,7 +209,7 @@ impl Child {
             }
         };
         if self.open().contains_key(&attempt) {
-            self.begin(attempt, |handle, sink| handle.submit(request.engine(compiled), sink));
+            self.begin(attempt, |handle, sink| handle.submit(request.held_to(compiled), sink));
         }
     }
 

@@ -24,11 +24,9 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use smelt_engine::sampler::SamplerSettings;
 use smelt_engine::scheduler::{PoolRequest, SchedulerSettings, Stats, Usage};
 use smelt_engine::tokenizer::Tokenizer;
 use smelt_engine::tokenizer::answer::ThinkTags;
@@ -180,70 +178,8 @@ impl Token {
     }
 }
 
-/// A prompt, and how to answer it: [`smelt_engine::scheduler::Request`] as data.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Request {
-    pub(crate) prompt: Vec<u32>,
-    pub(crate) sampler: SamplerSettings,
-    pub(crate) stop: Vec<String>,
-    pub(crate) max_tokens: Option<usize>,
-    pub(crate) n: usize,
-    pub(crate) logprobs: Option<usize>,
-    pub(crate) prompt_logprobs: bool,
-    pub(crate) ignore_eos: bool,
-    pub(crate) show_special: bool,
-    pub(crate) shown: Arc<[u32]>,
-    pub(crate) priority: i32,
-    pub(crate) constraint: Option<Requirement>,
-}
-
-impl std::fmt::Debug for Request {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Prompts stay out of logs.
-        f.debug_struct("Request").field("n", &self.n).finish_non_exhaustive()
-    }
-}
-
-impl Request {
-    /// One answer to `prompt` with usual settings.
-    pub(crate) fn new(prompt: Vec<u32>, sampler: SamplerSettings) -> Self {
-        Self {
-            prompt,
-            sampler,
-            stop: Vec::new(),
-            max_tokens: None,
-            n: 1,
-            logprobs: None,
-            prompt_logprobs: false,
-            ignore_eos: false,
-            show_special: false,
-            shown: Arc::default(),
-            priority: 0,
-            constraint: None,
-        }
-    }
-
-    /// The engine's request, held to `constraint`.
-    pub(super) fn engine(self, constraint: Option<Box<dyn Constraint>>) -> smelt_engine::scheduler::Request {
-        let Self { prompt, sampler, stop, max_tokens, n, logprobs, prompt_logprobs, .. } = self;
-        let Self { ignore_eos, show_special, shown, priority, .. } = self;
-        smelt_engine::scheduler::Request {
-            prompt,
-            sampler,
-            stop,
-            max_tokens,
-            n,
-            logprobs,
-            prompt_logprobs,
-            ignore_eos,
-            show_special,
-            shown,
-            priority,
-            constraint,
-        }
-    }
-}
+/// A prompt, and how to answer it, with what the answer must look like as data.
+pub(crate) type Request = smelt_engine::scheduler::Request<Requirement>;
 
 /// What an answer must look like. It is compiled where the engine is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -413,6 +349,7 @@ pub(super) fn from_line<'a, T: Deserialize<'a>>(line: &'a [u8]) -> serde_json::R
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use smelt_engine::sampler::SamplerSettings;
     use smelt_engine::scheduler::{Task, Text};
 
     fn again<T: Serialize + for<'a> Deserialize<'a>>(document: &T) -> T {

@@ -193,7 +193,7 @@ fn a_grammar_that_grows_too_complex_fails_its_request_only() {
         let _ = sender.send(event);
         ControlFlow::Continue(())
     };
-    let failing = Request { constraint: Some(Box::new(Complex)), ..request(&model, 1) };
+    let failing: Request = Request { constraint: Some(Box::new(Complex)), ..request(&model, 1) };
     let _ticket = scheduler.handle().submit(failing, Box::new(sink)).unwrap();
     let constraint = constrain(&model, Grammar::json_object()).unwrap();
     let other = Request { max_tokens: Some(8), ..request(&model, 1) };
