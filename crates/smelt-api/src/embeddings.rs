@@ -1,4 +1,4 @@
-//! `/v1/embeddings`, and Ollama's `/api/embed` and `/api/embeddings`.
+//! `/v1/embeddings`, llama.cpp's `/embeddings`, and Ollama's `/api/embed` and `/api/embeddings`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,22 +19,45 @@ const U31: i64 = i32::MAX as i64;
 const MOST_TEXTS: usize = 2048;
 const DIMENSIONS: &str = "so many of the first values, of length 1 again: for models that are trained for it";
 
-/// The parameters of OpenAI's route.
-pub static EMBEDDINGS_PARAMS: &[Params] = &[&[
+const INPUT: &str = "a string, a list of strings, a list of token ids, or a list of such lists";
+
+/// What OpenAI's route and llama.cpp's share.
+const VECTORS: Params = &[
     param("model", Text, Yes, "the model's name; may be left out if there is only one"),
-    param(
-        "input",
-        Any,
-        Required,
-        "a string, a list of strings, a list of token ids, or a list of such lists",
-    ),
-    param("encoding_format", Text, Yes, "`float`, or `base64` of little-endian f32"),
     param("dimensions", Integer(1, U31), Yes, DIMENSIONS),
+    param("pooling", Text, Yes, "`mean`, `cls`, `last` or `none`; without it, as the model's file says"),
+    param("normalize", Bool, Yes, "make embeddings of length 1; on"),
+    param(
+        "embd_normalize",
+        Integer(-1, 64),
+        Yes,
+        "the norm that is made 1, in llama.cpp's numbers: 2 is usual, 1 and others are p-norms, 0 makes the largest value \
+         32760, -1 leaves embeddings as they are",
+    ),
+    param("add_special_tokens", Bool, Yes, "put around a text what the vocabulary asks for; on"),
     param("priority", Integer(-1000, 1000), Yes, "lower goes first; 0 is usual"),
     param("user", Any, Harmless, "labels the request"),
     param("truncate_prompt_tokens", Any, Only(&[]), "a text that is too long is refused, never cut"),
-    param("embd_normalize", Any, Only(&["2"]), "embeddings have length 1"),
-]];
+];
+
+/// The parameters of OpenAI's route.
+pub static EMBEDDINGS_PARAMS: &[Params] = &[
+    VECTORS,
+    &[
+        param("input", Any, Required, INPUT),
+        param("encoding_format", Text, Yes, "`float`, or `base64` of little-endian f32"),
+    ],
+];
+
+/// The parameters of llama.cpp's route.
+pub static STATES_PARAMS: &[Params] = &[
+    VECTORS,
+    &[
+        param("input", Any, Yes, INPUT),
+        param("content", Any, Yes, "the same"),
+        param("encoding_format", Any, Only(&["\"float\""]), "/v1/embeddings tells bytes"),
+    ],
+];
 
 /// The parameters of Ollama's route.
 pub static EMBED_PARAMS: &[Params] = &[&[
@@ -74,6 +97,12 @@ pub struct EmbeddingsRequest {
     pub encoding: Encoding,
     /// So many of the first values only.
     pub dimensions: Option<usize>,
+    /// How states are pooled, where it says so.
+    pub pooling: Option<String>,
+    /// The norm that is made 1, in llama.cpp's numbers, where it says so.
+    pub norm: Option<i32>,
+    /// Tokens that the vocabulary asks for are put around texts.
+    pub add_special: bool,
     /// Lower goes first.
     pub priority: i32,
     /// Cut what is too long.
@@ -98,11 +127,42 @@ impl EmbeddingsRequest {
             Some("base64") => Encoding::Base64,
             Some(_) => return Err(ApiError::value("encoding_format", "must be float or base64")),
         };
+        let input = prompts("input", fields.take("input").unwrap_or_default(), MOST_TEXTS)?;
+        Ok(Self { encoding, ..Self::vectors(&mut fields, input)? })
+    }
+
+    /// Reads a body of llama.cpp's route.
+    ///
+    /// # Errors
+    /// What a client can do wrong.
+    pub fn read_states(body: &[u8]) -> Result<Self, ApiError> {
+        let mut fields = Fields::parse(body, STATES_PARAMS)?;
+        let (name, input) = match (fields.take("input"), fields.take("content")) {
+            (Some(input), None) => ("input", input),
+            (None, Some(content)) => ("content", content),
+            (Some(_), Some(_)) => return Err(ApiError::value("content", "is `input` too: give one of them")),
+            (None, None) => return Err(ApiError::missing("input")),
+        };
+        let input = prompts(name, input, MOST_TEXTS)?;
+        Self::vectors(&mut fields, input)
+    }
+
+    fn vectors(fields: &mut Fields, input: Vec<Prompt>) -> Result<Self, ApiError> {
+        let number = |n| i32::try_from(n).ok();
+        let norm = match (fields.bool("normalize"), fields.integer("embd_normalize").and_then(number)) {
+            (Some(_), Some(_)) => {
+                let problem = "says what `embd_normalize` says too: give one of them";
+                return Err(ApiError::value("normalize", problem));
+            }
+            (normalize, norm) => norm.or(normalize.map(|is_on| if is_on { 2 } else { -1 })),
+        };
         Ok(Self {
-            input: prompts("input", fields.take("input").unwrap_or_default(), MOST_TEXTS)?,
-            encoding,
-            priority: fields.integer("priority").and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
-            ..Self::base(&mut fields)
+            input,
+            norm,
+            pooling: fields.text("pooling"),
+            add_special: fields.bool("add_special_tokens").unwrap_or(true),
+            priority: fields.integer("priority").and_then(number).unwrap_or(0),
+            ..Self::base(fields)
         })
     }
 
@@ -152,6 +212,9 @@ impl EmbeddingsRequest {
             input: Vec::new(),
             encoding: Encoding::Float,
             dimensions: fields.count("dimensions"),
+            pooling: None,
+            norm: None,
+            add_special: true,
             priority: 0,
             truncate: false,
             num_ctx: None,
@@ -191,6 +254,15 @@ pub struct Embedding {
     pub index: usize,
     /// Its values.
     pub embedding: Vector,
+}
+
+/// The embeddings of a text in llama.cpp's shape: one, or one of each token.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TextVectors {
+    /// Which text.
+    pub index: usize,
+    /// Their values.
+    pub embedding: Vec<Vec<f32>>,
 }
 
 /// Tokens of a request that generates nothing.

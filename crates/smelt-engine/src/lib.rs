@@ -18,6 +18,7 @@
 
 pub mod chat;
 mod constraint;
+mod embedding;
 mod emitter;
 mod engine;
 mod error;
@@ -37,6 +38,7 @@ mod thinking;
 pub mod vocab;
 
 pub use constraint::Constraint;
+pub use embedding::{EUCLIDEAN, normalize};
 pub use emitter::{TokenInfo, TopToken};
 pub use engine::{CacheSize, Engine, template_of, tokenizer_of};
 pub use error::Error;

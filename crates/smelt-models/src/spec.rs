@@ -2,6 +2,7 @@
 //!
 //! Names are GGUF's and llama2.c's. A *layer* is a transformer layer; *block* is only ever a quantisation block.
 
+use serde::{Deserialize, Serialize};
 use smelt_backend::{Activation, Gating, Mask, RopeStyle};
 
 /// A whole model.
@@ -75,14 +76,32 @@ pub enum Head {
 }
 
 /// How the states of a text's tokens become its embedding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pooling {
+    /// Not at all: each token has its own.
+    None,
     /// Their mean.
     Mean,
     /// The first token's.
     First,
     /// The last token's.
     Last,
+}
+
+impl Pooling {
+    /// All, in the order of the numbers that files and llama.cpp give them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Mean, Self::First, Self::Last];
+
+    /// llama.cpp's word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mean => "mean",
+            Self::First => "cls",
+            Self::Last => "last",
+        }
+    }
 }
 
 /// Where a layer's norms stand.

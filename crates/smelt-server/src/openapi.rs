@@ -35,6 +35,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("/api/generate", r#"{"model": "MODEL", "prompt": "Why is the sky blue?", "stream": false}"#),
     ("/v1/embeddings", r#"{"input": "Why is the sky blue?"}"#),
+    ("/embeddings", r#"{"input": "Why is the sky blue?", "pooling": "none"}"#),
+    ("/embedding", r#"{"content": "Why is the sky blue?"}"#),
     ("/v1/rerank", r#"{"query": "sky", "documents": ["The sky is blue.", "Grass is green."]}"#),
     ("/rerank", r#"{"query": "sky", "documents": ["The sky is blue.", "Grass is green."]}"#),
     ("/api/embed", r#"{"model": "MODEL", "input": "Why is the sky blue?"}"#),

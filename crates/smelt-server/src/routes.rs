@@ -118,6 +118,10 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/v1/embeddings", OpenAi, vectors::EMBEDDINGS_PARAMS, "make vectors of texts", |c| {
         Box::pin(embeddings::create(c))
     }),
+    post("/embeddings", OpenAi, vectors::STATES_PARAMS, "make vectors of texts, or of their tokens", |c| {
+        Box::pin(embeddings::states(c))
+    }),
+    post("/embedding", OpenAi, vectors::STATES_PARAMS, "the same", |c| Box::pin(embeddings::states(c))),
     post("/v1/rerank", OpenAi, ranks::RERANK_PARAMS, "order documents by a query", |c| {
         Box::pin(rerank::create(c))
     }),

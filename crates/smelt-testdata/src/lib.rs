@@ -38,6 +38,33 @@ pub fn json(path: &str) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
+/// A GGUF file with more keys, which are counts.
+///
+/// # Panics
+/// If `gguf` is none.
+#[must_use]
+pub fn with_keys(gguf: &[u8], keys: &[(&str, u32)]) -> Vec<u8> {
+    const ALIGNMENT: usize = 32;
+    let text = |bytes: &mut Vec<u8>, text: &str| {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text.as_bytes());
+    };
+    let mut added = Vec::new();
+    for (key, value) in keys {
+        text(&mut added, key);
+        added.extend(4_u32.to_le_bytes());
+        added.extend(value.to_le_bytes());
+    }
+    // A last one, a string, is as long as it must be for tensors to lie as they lay.
+    text(&mut added, "filler");
+    added.extend(8_u32.to_le_bytes());
+    let length = (added.len() + 8).next_multiple_of(ALIGNMENT) - added.len() - 8;
+    text(&mut added, &" ".repeat(length));
+    let (head, rest) = gguf.split_at(24);
+    let count = u64::from_le_bytes(head[16..].try_into().expect("eight bytes")) + keys.len() as u64 + 1;
+    [&head[..16], &count.to_le_bytes(), &added, rest].concat()
+}
+
 /// An array: its shape and its values, the last dimension fastest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array<T> {

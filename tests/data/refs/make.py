@@ -1,11 +1,13 @@
 """Makes the references in this folder from llama.cpp.
 
     python3 make.py --llama-cpp SOURCE --build BUILD --models MODELS [greedy] [perplexity]
+    python3 make.py --build BUILD --models MODELS embeddings
     python3 make.py --tiny TINY quants
 
 SOURCE and BUILD are llama.cpp's source tree and a CMake build of its libraries (`cargo xtask bench-peers` leaves both
 in target/peers), MODELS has the models (`cargo xtask fetch` leaves them in target/fetched/models), and TINY is the
-folder of tiny models, whose quants/*.npz hold llama.cpp's logits beside exact ones (needs numpy).
+folder of tiny models, whose quants/*.npz hold llama.cpp's logits beside exact ones (needs numpy). `embeddings` has
+exact ones too, from transformers in float32 on the dequantised weights (needs torch, transformers and gguf).
 The numbers depend a little on the CPU: llama.cpp's kernels differ in the order of their sums.
 """
 
@@ -15,6 +17,8 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
+import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 TEXTS = HERE.parent / "text"
@@ -64,6 +68,49 @@ def perplexity(args: argparse.Namespace) -> dict:
     return {"source": SOURCE, "context": CONTEXT, "chunks": CHUNKS, "runs": runs}
 
 
+def server_embeddings(args: argparse.Namespace, model: str, pooling: str, texts: list) -> list:
+    """llama-server's embeddings, as long as they come."""
+    port, address = 18437, "http://127.0.0.1:18437"
+    command = [args.build / "bin/llama-server", "-m", args.models / model, "--port", port, "--embeddings", "-c", CONTEXT]
+    command += ["--pooling", pooling, "-t", 1, "-np", 1, "--no-webui"]
+    with subprocess.Popen([*map(str, command)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"{address}/health").close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            body = json.dumps({"input": texts, "embd_normalize": -1}).encode()
+            request = urllib.request.Request(f"{address}/embeddings", body, {"content-type": "application/json"})
+            with urllib.request.urlopen(request) as response:
+                return [vector for item in json.load(response) for vector in item["embedding"]]
+        finally:
+            server.terminate()
+
+
+def embeddings(args: argparse.Namespace) -> dict:
+    import torch
+    import transformers
+
+    texts, models = json.loads((HERE / "prompts.json").read_text())[3:6], {}
+    rounded = lambda vectors: [[float(f"{value:.5g}") for value in vector] for vector in vectors]
+    for model in MODELS:
+        options = {"gguf_file": model, "dtype": torch.float32, "attn_implementation": "eager"}
+        exact = transformers.AutoModel.from_pretrained(args.models, **options).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(args.models, gguf_file=model)
+        ids = [tokenizer(text)["input_ids"] for text in texts]
+        with torch.no_grad():
+            states = [exact(torch.tensor([tokens])).last_hidden_state[0] for tokens in ids]
+        right = {"mean": [rows.mean(dim=0).tolist() for rows in states], "last": [rows[-1].tolist() for rows in states]}
+        models[model] = {"ids": ids}
+        for pooling, vectors in right.items():
+            theirs = server_embeddings(args, model, pooling, texts)
+            models[model][pooling] = {"exact": rounded(vectors), "llama_cpp": rounded(theirs)}
+    exact = f"transformers {transformers.__version__}, float32, dequantised weights, states behind the last norm"
+    return {"source": SOURCE, "exact": exact, "texts": texts, "models": models}
+
+
 def quants(args: argparse.Namespace) -> dict:
     import numpy as np
 
@@ -97,6 +144,7 @@ def write(name: str, value: dict) -> None:
 MAKERS = {
     "greedy": ("greedy.json", greedy, ["llama_cpp", "build", "models"]),
     "perplexity": ("perplexity.json", perplexity, ["llama_cpp", "build", "models"]),
+    "embeddings": ("embeddings.json", embeddings, ["build", "models"]),
     "quants": ("quants_kl.json", quants, ["tiny"]),
 }
 

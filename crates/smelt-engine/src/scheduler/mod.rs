@@ -34,7 +34,7 @@ mod stats;
 mod stepper;
 mod thread;
 
-pub use self::pool::{MAX_TEXTS, PoolRequest, Task, Text, shorten};
+pub use self::pool::{MAX_TEXTS, PoolRequest, Task, Text};
 pub use self::request::{
     Event, EventSink, Failure, MAX_CHOICES, MAX_LOGPROBS, PRIORITIES, Request, SubmitError, Usage,
 };

@@ -38,8 +38,9 @@ impl From<Vec<u32>> for Text {
 /// What is wanted of each text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
-    /// Its embedding, `[hidden_dim]`: the states of its tokens, pooled as [`crate::Facts::pooling`] says, of length 1.
-    Embedding,
+    /// Its embedding, `[hidden_dim]`: the states of its tokens, pooled, of whatever length they are. [`crate::Facts::pooling`]
+    /// is what the file says. Unpooled they are a row for each token, `[tokens, hidden_dim]`.
+    Embedding(Pooling),
     /// The scores of the model's labels, `[n_labels]`, as the model gives them.
     Labels,
     /// The logits of these tokens behind the text.
@@ -65,38 +66,25 @@ impl std::fmt::Debug for PoolRequest {
     }
 }
 
-/// Keeps the first values of an embedding, and makes them of length 1 again: models that are trained for it have what
-/// matters most in front (Kusupati et al. 2022, "Matryoshka representation learning", arXiv 2205.13147).
-pub fn shorten(embedding: &mut Vec<f32>, dimensions: usize) {
-    if dimensions < embedding.len() {
-        embedding.truncate(dimensions);
-        let norm = embedding.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        if norm > 0.0 {
-            embedding.iter_mut().for_each(|v| *v = (f64::from(*v) / norm) as f32);
-        }
-    }
-}
-
 /// Takes what steps give of one text.
 #[derive(Debug, Clone)]
 pub(super) struct Pooler {
     task: Task,
-    pooling: Pooling,
     causal: bool,
     /// Tokens whose states were taken.
     taken: usize,
-    /// The sum of states.
-    sums: Vec<f64>,
+    /// The sum of those that count, or each of them where they aren't pooled.
+    states: Vec<f64>,
 }
 
 impl Pooler {
-    pub(super) fn new(task: Task, pooling: Pooling, causal: bool) -> Self {
-        Self { task, pooling, causal, taken: 0, sums: Vec::new() }
+    pub(super) fn new(task: Task, causal: bool) -> Self {
+        Self { task, causal, taken: 0, states: Vec::new() }
     }
 
     pub(super) fn output(&self) -> Output {
         match self.task {
-            Task::Embedding => Output::States,
+            Task::Embedding(_) => Output::States,
             Task::Labels | Task::Logits(_) => Output::Logits,
         }
     }
@@ -108,9 +96,9 @@ impl Pooler {
     /// How many leading tokens of `n` need no computing if the cache has them: not those whose states are to be taken
     /// still, nor the last.
     pub(super) fn reusable(&self, n: usize) -> usize {
-        match (&self.task, self.pooling) {
-            (Task::Embedding, Pooling::Mean) => self.taken.min(n - 1),
-            (Task::Embedding, Pooling::First) if self.taken == 0 => 0,
+        match self.task {
+            Task::Embedding(Pooling::None | Pooling::Mean) => self.taken.min(n - 1),
+            Task::Embedding(Pooling::First) if self.taken == 0 => 0,
             _ => n - 1,
         }
     }
@@ -122,35 +110,32 @@ impl Pooler {
             return;
         }
         self.taken = index + 1;
-        let counts = match self.pooling {
-            Pooling::Mean => true,
-            Pooling::First => index == 0,
-            Pooling::Last => index + 1 == n,
+        let state = state.iter().map(|value| f64::from(*value));
+        let counts = match self.task {
+            Task::Embedding(Pooling::None) => return self.states.extend(state),
+            Task::Embedding(Pooling::Mean) => true,
+            Task::Embedding(Pooling::First) => index == 0,
+            Task::Embedding(Pooling::Last) => index + 1 == n,
+            Task::Labels | Task::Logits(_) => false,
         };
         if counts {
-            self.sums.resize(state.len(), 0.0);
-            self.sums.iter_mut().zip(state).for_each(|(sum, value)| *sum += f64::from(*value));
+            self.states.resize(state.len(), 0.0);
+            self.states.iter_mut().zip(state).for_each(|(sum, value)| *sum += value);
         }
     }
 
-    /// The embedding: length 1 makes a sum as good as a mean. One of only zeros stays as it is.
+    /// What is wanted of a text whose steps are done: `row` is the last token's logits, or its labels' scores.
     ///
     /// # Errors
-    /// If a state was no number.
-    fn embedding(&self, model: &Model) -> Result<Vec<f32>, Error> {
-        let norm = self.sums.iter().map(|sum| sum * sum).sum::<f64>().sqrt();
-        if !norm.is_finite() {
-            return Err(Error::States { model: model.facts.name.clone() });
-        }
-        let factor = if norm > 0.0 { 1.0 / norm } else { 0.0 };
-        Ok(self.sums.iter().map(|sum| (sum * factor) as f32).collect())
-    }
-
-    /// What is wanted of a row of logits or of labels' scores.
-    fn scores(&self, row: &[f32], model: &Model) -> Result<Vec<f32>, Error> {
+    /// If it is no number.
+    fn values(&self, row: &[f32], model: &Model) -> Result<Vec<f32>, Error> {
         let values: Vec<f32> = match &self.task {
+            Task::Embedding(pooling) => {
+                let n = if *pooling == Pooling::Mean { self.taken as f64 } else { 1.0 };
+                self.states.iter().map(|sum| (sum / n) as f32).collect()
+            }
+            Task::Labels => row.to_vec(),
             Task::Logits(ids) => ids.iter().map(|id| row[*id as usize]).collect(),
-            Task::Labels | Task::Embedding => row.to_vec(),
         };
         match values.iter().all(|value| value.is_finite()) {
             true => Ok(values),
@@ -170,7 +155,7 @@ impl Handle {
     pub fn pool(&self, request: PoolRequest, sink: EventSink) -> Result<Ticket, SubmitError> {
         self.accept(sink, request.priority, |model, limits| {
             check(&request, model, limits)?;
-            let pooler = Pooler::new(request.task, model.facts.pooling, model.facts.causal);
+            let pooler = Pooler::new(request.task, model.facts.causal);
             Ok(Work::Pool(request.texts.into_iter().map(|text| (text, pooler.clone())).collect()))
         })
     }
@@ -186,7 +171,7 @@ fn check(request: &PoolRequest, model: &Model, limits: &Limits) -> Result<(), Su
         None => Ok(()),
     };
     match &request.task {
-        Task::Embedding => {}
+        Task::Embedding(_) => {}
         Task::Labels if matches!(facts.head, Head::Labels(_)) => {}
         Task::Labels => return unable("score texts", "it has no labels"),
         Task::Logits(_) if !facts.generates() => return unable("tell logits of tokens", "it writes no text"),
@@ -250,11 +235,7 @@ impl Core {
             self.running.insert(part.key, answer);
             return Ok(());
         }
-        let values = match pooler.output() {
-            Output::States => pooler.embedding(&self.model),
-            Output::Logits => pooler.scores(self.stepper.row(row), &self.model),
-        };
-        match values {
+        match pooler.values(self.stepper.row(row), &self.model) {
             Ok(values) => self.tell_pooled(part.key, answer, values),
             Err(error) => return Err(self.end_failed(answer, error)),
         }

@@ -135,7 +135,7 @@ pub enum Event {
         /// The tokens whose last byte of text is now out.
         tokens: Vec<TokenInfo>,
     },
-    /// What was asked of a text of a [`super::PoolRequest`]: an embedding of length 1, or scores.
+    /// What was asked of a text of a [`super::PoolRequest`]: an embedding, or scores.
     Pooled {
         /// Which text.
         index: usize,

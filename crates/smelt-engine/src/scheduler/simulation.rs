@@ -17,7 +17,7 @@ use fastrand::Rng;
 use smelt_backend::{Output, PAGE_TOKENS, StepInputs, StepLimits};
 use smelt_models::Pooling;
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -169,7 +169,6 @@ struct Client {
 struct Reader {
     texts: Vec<Vec<u32>>,
     task: Task,
-    pooling: Pooling,
     ticket: Option<Ticket>,
     seen: Arc<Mutex<Seen>>,
     cancelled: bool,
@@ -179,20 +178,21 @@ impl Reader {
     /// What a text's values are.
     fn right(&self, text: &[u32], vocab_size: usize) -> Vec<f32> {
         let logit = |id: &u32| if next(text.iter().copied(), vocab_size) == *id { 9.0 } else { 0.0 };
-        if let Task::Logits(ids) = &self.task {
-            return ids.iter().map(logit).collect();
+        let states = |ends: Range<usize>| ends.map(|end| state(text[..end].iter().copied()));
+        match &self.task {
+            Task::Logits(ids) => ids.iter().map(logit).collect(),
+            Task::Labels => unreachable!("nobody asks for them"),
+            Task::Embedding(Pooling::None) => states(1..text.len() + 1).flatten().collect(),
+            Task::Embedding(Pooling::First) => states(1..2).flatten().collect(),
+            Task::Embedding(Pooling::Last) => states(text.len()..text.len() + 1).flatten().collect(),
+            Task::Embedding(Pooling::Mean) => {
+                let mut sums = [0.0; 2];
+                for state in states(1..text.len() + 1) {
+                    (0..2).for_each(|i| sums[i] += f64::from(state[i]));
+                }
+                sums.map(|sum| (sum / text.len() as f64) as f32).into()
+            }
         }
-        let ends = match self.pooling {
-            Pooling::Mean => 1..text.len() + 1,
-            Pooling::First => 1..2,
-            Pooling::Last => text.len()..text.len() + 1,
-        };
-        let mut sums = [0.0; 2];
-        for state in ends.map(|end| state(text[..end].iter().copied())) {
-            (0..2).for_each(|i| sums[i] += f64::from(state[i]));
-        }
-        let factor = 1.0 / sums.iter().map(|sum| sum * sum).sum::<f64>().sqrt();
-        sums.map(|sum| (sum * factor) as f32).into()
     }
 }
 
@@ -277,11 +277,13 @@ impl World {
 
     fn read_any(&mut self) {
         let texts: Vec<_> = (0..1 + self.rng.usize(..12)).map(|_| self.prompt()).collect();
-        let pooling = [Pooling::Mean, Pooling::First, Pooling::Last][self.rng.usize(..3)];
-        let task = if self.rng.usize(..4) == 0 { Task::Logits([7, 9].into()) } else { Task::Embedding };
+        let task = match Pooling::ALL.get(self.rng.usize(..5)) {
+            Some(pooling) => Task::Embedding(*pooling),
+            None => Task::Logits([7, 9].into()),
+        };
         // Texts of which every token sees all others must be computed in one piece.
-        let causal = task != Task::Embedding || self.rng.bool();
-        let pooler = Pooler::new(task.clone(), pooling, causal);
+        let causal = matches!(task, Task::Logits(_)) || self.rng.bool();
+        let pooler = Pooler::new(task.clone(), causal);
         let work = texts.iter().map(|text| (text.clone().into(), pooler.clone())).collect();
         let seen = Arc::new(Mutex::new(Seen { pooled: vec![Vec::new(); texts.len()], ..Seen::default() }));
         let (told, length) = (seen.clone(), texts.iter().map(Vec::len).sum());
@@ -294,7 +296,7 @@ impl World {
         let (submission, ticket) = submission(Box::new(sink), priority, arrival, Work::Pool(work));
         self.queued.fetch_add(1, Ordering::Relaxed);
         self.core.submit(submission);
-        self.readers.push(Reader { texts, task, pooling, ticket: Some(ticket), seen, cancelled: false });
+        self.readers.push(Reader { texts, task, ticket: Some(ticket), seen, cancelled: false });
     }
 
     fn submit_any(&mut self) {
@@ -375,7 +377,7 @@ impl World {
             let seen = reader.seen.lock().unwrap();
             let right = |text: &Vec<u32>| reader.right(text, self.model.facts.vocab_size);
             for (text, values) in reader.texts.iter().zip(&seen.pooled).filter(|(_, v)| !v.is_empty()) {
-                assert_eq!(*values, right(text), "reader {i}, {:?}", reader.pooling);
+                assert_eq!(*values, right(text), "reader {i}, {:?}", reader.task);
             }
             match &seen.end {
                 Some(Ok(())) => assert!(seen.pooled.iter().all(|values| !values.is_empty())),
@@ -489,7 +491,7 @@ fn a_short_prompt_does_not_wait_for_a_long_one() {
 fn many_texts_leave_room_for_others() {
     let step = StepLimits { rows: 64, logit_rows: 8 };
     let mut world = World::new(6, limits(4, 200), step, None, usize::MAX);
-    let pooler = Pooler::new(Task::Embedding, Pooling::Mean, true);
+    let pooler = Pooler::new(Task::Embedding(Pooling::Mean), true);
     let texts = (0..1000).map(|i| (vec![3 + i % 400; 60].into(), pooler.clone())).collect();
     let sink = Box::new(|_| ControlFlow::Continue(()));
     let (texts, _ticket) = submission(sink, 0, world.epoch, Work::Pool(texts));

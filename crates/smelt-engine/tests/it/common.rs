@@ -57,3 +57,13 @@ pub(crate) fn load(path: &Path, settings: &Settings) -> Engine {
 pub(crate) fn ids(values: &[i32]) -> Vec<u32> {
     values.iter().map(|t| *t as u32).collect()
 }
+
+/// The folders of `tests/data/tiny` that hold a text model.
+pub(crate) fn models() -> Vec<String> {
+    let folders = std::fs::read_dir(data("tiny")).unwrap();
+    let names = folders.map(|f| f.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|n| n != "quants" && !n.ends_with(".md")).collect();
+    names.sort();
+    assert!(names.len() >= 16, "{names:?}");
+    names
+}

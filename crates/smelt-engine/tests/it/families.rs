@@ -1,18 +1,8 @@
 //! Every family on both backends, every block format, against exact logits.
 
-use crate::common::{exact, ids, load, logits, reference};
+use crate::common::{exact, ids, load, logits, models, reference};
 use smelt_engine::{KvFormat, Settings};
 use smelt_testdata::{Npz, compare_logits, data};
-
-/// The folders of `tests/data/tiny` that hold a text model.
-fn models() -> Vec<String> {
-    let folders = std::fs::read_dir(data("tiny")).unwrap();
-    let names = folders.map(|f| f.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|n| n != "quants" && !n.ends_with(".md")).collect();
-    names.sort();
-    assert!(names.len() >= 16, "{names:?}");
-    names
-}
 
 #[test]
 fn float_files_equal_transformers_on_both_backends() {

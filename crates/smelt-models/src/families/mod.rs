@@ -122,15 +122,19 @@ fn head(keys: &Keys<'_>) -> Result<Option<Head>, Error> {
     Ok(Some(Head::Labels(scores.info.shape.get(1).copied().unwrap_or(1))))
 }
 
-/// The pooling that `pooling_type` names (llama.cpp's numbers), or else what is usual: the last token of a causal model
-/// has seen all others, where all see all their mean is taken. A scored text's embedding is the state that is scored.
+/// The pooling that `pooling_type` names (llama.cpp's numbers), or what is usual where it doesn't: the last token of a
+/// causal model has seen all others, where all see all their mean is taken. A scored text's embedding is the state that is
+/// scored.
 fn pooling(keys: &Keys<'_>, mask: Mask) -> Result<Pooling, Error> {
     const RANK: usize = 4;
     match (keys.count("pooling_type")?, mask) {
-        (Some(1), _) | (None | Some(0), Mask::Full) => Ok(Pooling::Mean),
-        (Some(2), _) | (Some(RANK), Mask::Full) => Ok(Pooling::First),
-        (Some(3 | RANK), _) | (None | Some(0), Mask::Causal) => Ok(Pooling::Last),
-        (Some(other), _) => Err(keys.error("pooling_type", format!("is {other}, which is unknown"))),
+        (None, Mask::Full) => Ok(Pooling::Mean),
+        (Some(RANK), Mask::Full) => Ok(Pooling::First),
+        (None | Some(RANK), Mask::Causal) => Ok(Pooling::Last),
+        (Some(number), _) => match Pooling::ALL.get(number) {
+            Some(pooling) => Ok(*pooling),
+            None => Err(keys.error("pooling_type", format!("is {number}, which is unknown"))),
+        },
     }
 }
 

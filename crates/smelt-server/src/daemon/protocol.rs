@@ -349,6 +349,7 @@ pub(super) fn from_line<'a, T: Deserialize<'a>>(line: &'a [u8]) -> serde_json::R
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use smelt_engine::Pooling;
     use smelt_engine::sampler::SamplerSettings;
     use smelt_engine::scheduler::{Task, Text};
 
@@ -408,8 +409,8 @@ mod tests {
 
     #[test]
     fn texts_to_pool_and_their_numbers_survive() {
-        let tasks = [Task::Embedding, Task::Labels, Task::Logits(vec![0, u32::MAX].into())];
-        for task in tasks {
+        let tasks = [Task::Labels, Task::Logits(vec![0, u32::MAX].into())];
+        for task in Pooling::ALL.map(Task::Embedding).into_iter().chain(tasks) {
             let texts = vec![vec![1, 2].into(), Text { tokens: vec![3], segments: vec![1] }];
             let request = PoolRequest { texts: texts.clone(), task: task.clone(), priority: -1 };
             let order = Order::Pool { attempt: 1, request: request.into() };

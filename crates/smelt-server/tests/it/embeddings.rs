@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use smelt_server::{ModelSource, Settings};
-use smelt_testdata::Npz;
+use smelt_testdata::{Npz, data, with_keys};
 
 use crate::support::{Running, source, with};
 
@@ -10,7 +10,7 @@ use crate::support::{Running, source, with};
 fn server() -> Running {
     let bert = ModelSource {
         name: "bert".to_owned(),
-        file: smelt_testdata::data("bert/bert-f16.gguf"),
+        file: data("bert/bert-f16.gguf"),
         engine: smelt_engine::Settings { context: None, ..source(64).engine },
         ..source(64)
     };
@@ -67,6 +67,211 @@ fn openais_route_gives_vectors_in_every_form() {
     let decoder = server.ask("/v1/embeddings", &json!({"model": "tiny", "input": ["Hello", "Bye"]}));
     assert!((length(&numbers(&decoder["data"][1]["embedding"])) - 1.0).abs() < 1e-5);
     server.wait(|| server.metric("smelt_texts_pooled_total{model_name=\"bert\"}") >= 8.0);
+}
+
+fn rows(value: &Value) -> Vec<Vec<f32>> {
+    value.as_array().unwrap().iter().map(numbers).collect()
+}
+
+fn near(found: &[f32], right: &[f32]) {
+    let off = found.iter().zip(right).fold(0f32, |most, (f, r)| most.max((f - r).abs()));
+    assert!(found.len() == right.len() && off < 1e-5, "off by {off}");
+}
+
+#[test]
+fn states_are_pooled_as_the_request_says() {
+    let server = server();
+    // A decoder and a model that sees all of a text.
+    for model in ["tiny", "bert"] {
+        let ask = |more: Value| with(&json!({"model": model, "input": "a fish swims"}), more);
+        let states = server.ask("/embeddings", &ask(json!({"pooling": "none"})));
+        let tokens = server.ask("/tokenize", &json!({"model": model, "prompt": "a fish swims"}));
+        let states = rows(&states[0]["embedding"]);
+        assert_eq!(states.len(), tokens["count"].as_u64().unwrap() as usize);
+        let mean: Vec<f32> = (0..states[0].len())
+            .map(|i| states.iter().map(|state| state[i]).sum::<f32>() / states.len() as f32)
+            .collect();
+        let right = [("mean", &mean), ("cls", &states[0]), ("last", &states[states.len() - 1])];
+        for (pooling, right) in right {
+            // Raw, as both routes tell it.
+            let raw = ask(json!({"pooling": pooling, "normalize": false}));
+            near(&numbers(&server.ask("/v1/embeddings", &raw)["data"][0]["embedding"]), right);
+            near(&rows(&server.ask("/embedding", &raw)[0]["embedding"])[0], right);
+            // And of length 1, which is usual, or by another norm.
+            let usual = server.ask("/v1/embeddings", &ask(json!({"pooling": pooling})));
+            near(
+                &numbers(&usual["data"][0]["embedding"]),
+                &right.iter().map(|v| v / length(right)).collect::<Vec<_>>(),
+            );
+            let told = ask(json!({"pooling": pooling, "embd_normalize": 2, "user": "ada"}));
+            assert_eq!(server.ask("/v1/embeddings", &told)["data"], usual["data"]);
+            let told = ask(json!({"pooling": pooling, "embd_normalize": 1, "dimensions": 5}));
+            let sum: f32 = right[..5].iter().map(|v| v.abs()).sum();
+            near(
+                &numbers(&server.ask("/v1/embeddings", &told)["data"][0]["embedding"]),
+                &right[..5].iter().map(|v| v / sum).collect::<Vec<_>>(),
+            );
+        }
+        // States are told as they are, unless somebody asks for more.
+        let told = ask(json!({"pooling": "none", "normalize": true, "dimensions": 3}));
+        for (found, right) in rows(&server.ask("/embeddings", &told)[0]["embedding"]).iter().zip(&states) {
+            near(found, &right[..3].iter().map(|v| v / length(&right[..3])).collect::<Vec<_>>());
+        }
+    }
+    // llama.cpp's word for the texts, and several of them.
+    let many = server
+        .ask("/embeddings", &json!({"model": "bert", "content": ["a cat", [5, 6, 7]], "pooling": "none"}));
+    let lengths: Vec<usize> =
+        many.as_array().unwrap().iter().map(|text| rows(&text["embedding"]).len()).collect();
+    assert_eq!((lengths, &many[1]["index"]), (vec![4, 3], &json!(1)));
+    // What the vocabulary puts around a text may be left out.
+    let bare = json!({"model": "bert", "input": "a cat", "pooling": "none", "add_special_tokens": false});
+    assert_eq!(rows(&server.ask("/embeddings", &bare)[0]["embedding"]).len(), 2);
+}
+
+#[test]
+fn forms_of_embeddings_that_can_not_be_are_refused() {
+    let server = server();
+    for model in ["tiny", "bert"] {
+        for (path, body, at, code) in [
+            ("/v1/embeddings", json!({"input": "a", "pooling": "none"}), "pooling", "invalid_value"),
+            ("/v1/embeddings", json!({"input": "a", "pooling": "rank"}), "pooling", "invalid_value"),
+            (
+                "/v1/embeddings",
+                json!({"input": "a", "embd_normalize": -2}),
+                "embd_normalize",
+                "invalid_value",
+            ),
+            (
+                "/v1/embeddings",
+                json!({"input": "a", "embd_normalize": 2, "normalize": true}),
+                "normalize",
+                "invalid_value",
+            ),
+            (
+                "/v1/embeddings",
+                json!({"input": "a", "encoding_format": "int8"}),
+                "encoding_format",
+                "invalid_value",
+            ),
+            ("/v1/embeddings", json!({"input": "a", "dimensions": 0}), "dimensions", "invalid_value"),
+            ("/v1/embeddings", json!({"input": []}), "input", "invalid_value"),
+            ("/v1/embeddings", json!({"input": [[1, -1]]}), "input", "invalid_value"),
+            ("/v1/embeddings", json!({"input": [1.5]}), "input", "invalid_value"),
+            ("/v1/embeddings", json!({"input": {"text": "a"}}), "input", "invalid_value"),
+            ("/v1/embeddings", json!({"input": "", "add_special_tokens": false}), "input", "invalid_value"),
+            (
+                "/embeddings",
+                json!({"input": "a", "encoding_format": "base64"}),
+                "encoding_format",
+                "unsupported_parameter",
+            ),
+            ("/embeddings", json!({"input": "a", "content": "a"}), "content", "invalid_value"),
+            ("/embeddings", json!({}), "input", "missing_required_parameter"),
+            ("/embeddings", json!({"content": []}), "content", "invalid_value"),
+        ] {
+            let (status, found, param) = error(&server, path, &with(&json!({"model": model}), body.clone()));
+            assert_eq!((status, found.as_str(), param.as_str()), (400, code, at), "{model} {path} {body}");
+        }
+        // No text has what the vocabulary puts around one, which is something.
+        let empty = json!({"model": model, "input": "", "encoding_format": "float"});
+        assert!(
+            (length(&numbers(&server.ask("/v1/embeddings", &empty)["data"][0]["embedding"])) - 1.0).abs()
+                < 1e-5
+        );
+    }
+    // A text that is too long names both numbers, on each route and for each model.
+    for (model, context) in [("tiny", 512), ("bert", 64)] {
+        for path in ["/v1/embeddings", "/embeddings"] {
+            let reply = server.post(path, &json!({"model": model, "input": vec![5; context + 1]}));
+            let (status, body) = (reply.status, reply.json());
+            assert_eq!((status, &body["error"]["code"]), (400, &json!("context_length_exceeded")));
+            let numbers = (&body["error"]["n_prompt_tokens"], &body["error"]["n_ctx"]);
+            assert_eq!(numbers, (&json!(context + 1), &json!(context)));
+        }
+    }
+    // More states than can be told at once.
+    let many = json!({"model": "tiny", "input": vec![vec![5; 512]; 300], "pooling": "none"});
+    assert_eq!(error(&server, "/embeddings", &many), (400, "invalid_value".to_owned(), "input".to_owned()));
+}
+
+/// The tiny llama with some keys more.
+fn changed(keys: &[(&str, u32)]) -> (tempfile::NamedTempFile, ModelSource) {
+    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    let good = std::fs::read(data("tiny/llama/llama-f16.gguf")).unwrap();
+    std::fs::write(file.path(), with_keys(&good, keys)).unwrap();
+    let source = ModelSource { file: file.path().to_owned(), ..source(512) };
+    (file, source)
+}
+
+#[test]
+fn a_file_that_pools_nothing_is_asked_for_states_or_told_how() {
+    let (_file, source) = changed(&[("llama.pooling_type", 0)]);
+    let server = Running::start(Settings::default(), vec![source]);
+    let refused = error(&server, "/v1/embeddings", &json!({"input": "a fish"}));
+    assert_eq!(refused, (400, "invalid_value".to_owned(), "pooling".to_owned()));
+    assert!(
+        server.post("/api/embed", &json!({"model": "tiny", "input": "a"})).text().contains("/embeddings")
+    );
+    server.ask("/v1/embeddings", &json!({"input": "a fish", "pooling": "mean"}));
+    assert!(rows(&server.ask("/embeddings", &json!({"input": "a fish"}))[0]["embedding"]).len() > 2);
+}
+
+#[test]
+fn what_stands_between_prompt_and_suffix_is_the_answer_to_the_vocabularys_marks() {
+    let marks = [("fim_pre", 10), ("fim_suf", 11), ("fim_mid", 12)];
+    let keys = marks.map(|(role, id)| (format!("tokenizer.ggml.{role}_token_id"), id));
+    let (_file, source) = changed(&keys.each_ref().map(|(key, id)| (key.as_str(), *id)));
+    let server = Running::start(Settings::default(), vec![source]);
+    let tokens = |text: &str, add: bool| -> Vec<Value> {
+        let body = json!({"prompt": text, "add_special_tokens": add, "parse_special": false});
+        server.ask("/tokenize", &body)["tokens"].as_array().unwrap().clone()
+    };
+    let (prefix, suffix) = ("def f(x):", "return x</s>");
+    let by_hand = |prefix: &str, suffix: &str| {
+        let bos = tokens("", true);
+        let parts = [
+            bos,
+            vec![json!(10)],
+            tokens(prefix, false),
+            vec![json!(11)],
+            tokens(suffix, false),
+            vec![json!(12)],
+        ];
+        parts.concat()
+    };
+    let settings = json!({"temperature": 0, "max_tokens": 24, "ignore_eos": true});
+    let answer = |prompt: Value| server.ask("/v1/completions", &with(&settings, prompt));
+    let right = answer(json!({"prompt": by_hand(prefix, suffix)}));
+    let found = answer(json!({"prompt": prefix, "suffix": suffix}));
+    assert_eq!(found["choices"], right["choices"]);
+    assert_eq!(found["usage"]["prompt_tokens"], by_hand(prefix, suffix).len());
+    assert_eq!(found["usage"]["completion_tokens"], 24);
+    assert_ne!(answer(json!({"prompt": prefix, "suffix": "x"}))["choices"], right["choices"]);
+    // Some clients always send one: an empty suffix is none.
+    let bare = answer(json!({"prompt": prefix, "suffix": ""}));
+    assert_eq!(bare["choices"], answer(json!({"prompt": prefix}))["choices"]);
+    // In pieces, of several prompts, and by Ollama's route.
+    let text = &right["choices"][0]["text"];
+    let streamed = with(&settings, json!({"prompt": prefix, "suffix": suffix, "stream": true}));
+    let pieces: String = server
+        .post("/v1/completions", &streamed)
+        .text()
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
+        .map(|chunk| chunk["choices"][0]["text"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(pieces, text.as_str().unwrap());
+    let two = answer(json!({"prompt": [prefix, suffix], "suffix": suffix}));
+    assert_eq!((&two["choices"][0]["text"], two["choices"].as_array().unwrap().len()), (text, 2));
+    let options = json!({"temperature": 0, "num_predict": 24});
+    let ollama =
+        json!({"model": "tiny", "prompt": prefix, "suffix": suffix, "stream": false, "options": options});
+    let said = server.ask("/api/generate", &ollama)["response"].as_str().unwrap().to_owned();
+    assert!(text.as_str().unwrap().starts_with(&said), "{said:?}, where {text} is right");
+    // Tokens have no suffix.
+    let (status, _, param) = error(&server, "/v1/completions", &json!({"prompt": [5, 6], "suffix": "b"}));
+    assert_eq!((status, param.as_str()), (400, "suffix"));
 }
 
 #[test]
