@@ -11,6 +11,7 @@ mod env;
 mod given;
 mod input;
 mod interrupt;
+mod log;
 mod nearest;
 mod output;
 #[cfg(test)]

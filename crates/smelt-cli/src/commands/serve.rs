@@ -19,6 +19,7 @@ use super::run::SamplingArgs;
 use crate::config::Config;
 use crate::context::{Context, parse_reference};
 use crate::interrupt::Listener;
+use crate::log::Lines;
 use crate::report::{Hinted, Usage};
 use crate::servers::{self, Detached, Holder, Record, Served};
 use crate::{env, report};
@@ -196,12 +197,14 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         }
         None => {}
     }
-    log(&args.log);
+    let lines = log(&args.log)?;
     if let Err(error) = &registered {
         // Nothing to write in is no reason to serve nothing.
         report::warn(&format!("`smelt ps` and `stop` won't find this server: {error:#}"));
     }
-    Ok(server.run()?)
+    let ended = server.run();
+    lines.finish();
+    Ok(ended?)
 }
 
 /// Says where a server is that goes on by itself.
@@ -395,7 +398,7 @@ fn dominant_format(checkpoint: &Checkpoint) -> &'static str {
 }
 
 /// Sends what the server tells to standard error.
-fn log(args: &LogArgs) {
+fn log(args: &LogArgs) -> Result<Lines> {
     let level = match args.log_level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
@@ -403,8 +406,12 @@ fn log(args: &LogArgs) {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
     };
-    let builder =
-        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    let lines = Lines::start().context("cannot start a thread")?;
+    let writer = lines.clone();
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(move || writer.clone())
+        .with_target(false);
     match args.log {
         LogForm::Json => builder.json().flatten_event(true).init(),
         LogForm::Text => {
@@ -413,4 +420,5 @@ fn log(args: &LogArgs) {
             builder.with_ansi(colours).init();
         }
     }
+    Ok(lines)
 }

@@ -8,6 +8,8 @@ mod config;
 #[cfg(unix)]
 mod life;
 #[cfg(unix)]
+mod log;
+#[cfg(unix)]
 mod remote;
 mod run;
 mod served;
