@@ -310,7 +310,9 @@ HOSTILE = [
 # Each took quadratic or deeper time in some renderer.
 HEAVY = ["*a " * 6000, "[" * 9000, "> " * 3000 + "x", "- " * 2000 + "x", "`" * 9000, "`a``" * 4000, "_" * 9000, "**" * 6000,
          "|" * 9000 + "\n" + "|-" * 4000 + "|", "#" * 9000, "# " + " " * 9000 + "x", "\\" * 9000, "<http://" * 2000,
-         "![](" * 3000, "~~~\n" * 2000, "\n".join(" " * n + "- x" for n in range(300)), "a  \n" * 4000]
+         "![](" * 3000, "~~~\n" * 2000, "\n".join(" " * n + "- x" for n in range(300)), "a  \n" * 4000,
+         "~~~" + " " * 200000 + "`", "a|b\n-" + " " * 200000 + "x", "[a](" + " " * 200000 + "b", "_a_" * 80000,
+         *(mark + " " * 200000 + "\u2028" for mark in ["# ", "- ", "> ", "- [x] "])]
 
 
 def never_runs_what_a_model_writes(page):
@@ -390,6 +392,70 @@ def tells_errors_and_what_to_do(page):
     expect(answers(page)).to_contain_text("4 / 4")
 
 
+# What another page of this address, another version or a person may have left; the first one is whole.
+STORED = [
+    {"title": "fine", "used": 1, "messages": [{"role": "user", "content": "Hello"}]},
+    {}, 5, None, [], {"messages": 1}, {"title": "a"}, {"title": None, "used": 1, "messages": []},
+    {"title": "b", "used": "x", "messages": [None]}, {"title": "c", "messages": [{"role": "assistant"}]},
+    {"title": "d", "messages": [{"role": "assistant", "variants": [], "chosen": 7}]},
+]
+
+
+def takes_what_is_stored_as_it_comes(page):
+    page.goto(OPEN)
+    page.evaluate("""(chats) => {
+        chats.forEach((chat, i) => {
+            localStorage['smelt.chat.' + i] = JSON.stringify(chat && typeof chat === 'object' ? { ...chat, id: String(i) } : chat);
+        });
+        localStorage['smelt.chat.broken'] = '{';
+        localStorage['smelt.settings'] = '5';
+    }""", STORED)
+    page.reload()
+    reply(page, **stream("An answer."))
+    page.get_by_label("Search").fill("hello")
+    expect(page.locator("#history button.open")).to_have_text(["fine"])
+    page.get_by_label("Search").fill("")
+    expect(page.locator("#history button.open")).to_have_text(["fine"])
+    send(page, "Hello")
+    settled(page)
+    expect(answers(page)).to_contain_text("An answer.")
+    expect(page.locator("#history button.open")).to_have_count(2)
+
+
+def needs_no_storage(page):
+    # As browsers do that are told to keep nothing of a site.
+    page.add_init_script("""for (const name of ['localStorage', 'sessionStorage']) {
+        Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });
+    }""")
+    page.goto(OPEN)
+    expect(page.get_by_label("Model", exact=True)).to_have_value("model")
+    reply(page, **stream("An answer."))
+    send(page, "Hello")
+    settled(page)
+    expect(answers(page)).to_contain_text("An answer.")
+    expect(page.locator("#history button.open")).to_have_text(["Hello"])
+    page.get_by_role("button", name="Theme").click()
+    page.get_by_role("button", name="Theme").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def goes_on_where_the_storage_is_full(page):
+    page.goto(OPEN)
+    page.evaluate("""() => {
+        let size = 1 << 22;
+        for (let at = 0; size; at++) {
+            try { localStorage['other' + at] = 'x'.repeat(size); } catch { size >>= 1; }
+        }
+    }""")
+    reply(page, **stream("An answer."))
+    send(page, "Hello")
+    settled(page)
+    expect(answers(page)).to_contain_text("An answer.")
+    expect(page.locator("#toast")).to_contain_text("no room")
+    send(page, "And more?")
+    expect(answers(page)).to_have_count(2)
+
+
 def asks_for_the_key(page):
     page.goto(KEYED)
     dialog = page.get_by_role("dialog", name=re.compile("key"))
@@ -439,6 +505,9 @@ CASES = [
     never_runs_what_a_model_writes,
     renders_heavy_text_in_time,
     tells_errors_and_what_to_do,
+    takes_what_is_stored_as_it_comes,
+    needs_no_storage,
+    goes_on_where_the_storage_is_full,
     asks_for_the_key,
     fits_small_screens_and_stays_home,
 ]

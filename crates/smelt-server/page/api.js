@@ -1,6 +1,10 @@
 // The server, as the page knows it.
 
+import { storage } from "./store.js";
+
 const KEY = "smelt.key";
+// A key goes with the tab.
+const kept = storage("sessionStorage");
 
 /// What went wrong, and what a person can do about it.
 export class Problem extends Error {
@@ -12,11 +16,11 @@ export class Problem extends Error {
 }
 
 export function setKey(key) {
-  if (key) sessionStorage.setItem(KEY, key);
-  else sessionStorage.removeItem(KEY);
+  if (key) kept[KEY] = key;
+  else delete kept[KEY];
 }
 
-export const hasKey = () => Boolean(sessionStorage.getItem(KEY));
+export const hasKey = () => Boolean(kept[KEY]);
 
 /// The names of the models.
 export async function models() {
@@ -65,7 +69,7 @@ async function read(reader) {
 
 async function request(path, body, signal) {
   const headers = {};
-  const key = sessionStorage.getItem(KEY);
+  const key = kept[KEY];
   if (key) headers.authorization = `Bearer ${key}`;
   if (body) headers["content-type"] = "application/json";
   let response;

@@ -5,7 +5,8 @@ const SVG = "http://www.w3.org/2000/svg";
 /// An element with properties and children.
 export function element(name, properties = {}, children = []) {
   const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
+  // One by one: a call takes only so many arguments.
+  for (const child of children) made.append(child);
   return made;
 }
 

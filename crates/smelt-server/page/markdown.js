@@ -3,12 +3,13 @@
 import { highlight } from "./highlight.js";
 import { element } from "./dom.js";
 
-const FENCE = /^( {0,3})(`{3,}|~{3,})\s*([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/;
+// No two neighbours of a pattern match the same white space: a line of nothing else must not take quadratic time.
+const FENCE = /^( {0,3})(`{3,}|~{3,})([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+([^]*))?$/;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(?:\s+(.*)|)$/;
-const QUOTE = /^ {0,3}> ?(.*)$/;
-const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(?:\s+([^]*)|)$/;
+const QUOTE = /^ {0,3}> ?([^]*)$/;
+const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*(?:\|\s*)?$/;
 // Deeper lists and quotes are shown as text: a hostile answer must not exhaust the stack.
 const MOST_LEVELS = 16;
 // So far a mark looks for its other half: a text of nothing but opening marks must not take quadratic time.
@@ -161,7 +162,7 @@ function list(lines, level) {
 function listItem([first, ...rest], level) {
   const filled = rest.filter((line) => line.trim());
   const indent = Math.min(...filled.map((line) => line.search(/\S/)), 8);
-  const task = /^\[([ xX])\]\s+(.*)$/.exec(first);
+  const task = /^\[([ xX])\]\s+([^]*)$/.exec(first);
   const inner = children([task ? task[2] : first, ...rest.map((line) => line.slice(Math.min(indent, line.search(/\S|$/))))], level + 1);
   // A tight list's items are no paragraphs.
   const isTight = rest.every((line) => line.trim());
@@ -176,7 +177,7 @@ function listItem([first, ...rest], level) {
 const SPANS = [
   [/`+/y, codeSpan],
   [/\\([\\`*_{}[\]()#+\-.!|~<>])/y, (match) => [match[1], match[0].length]],
-  [/!?\[((?:[^[\]\\]|\\.|\[[^[\]]*\]){0,500})\]\(\s*<?([^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*)>?(?:\s+"[^"]*")?\s*\)/y, link],
+  [/!?\[((?:[^[\]\\]|\\.|\[[^[\]]*\]){0,500})\]\(\s{0,9}<?([^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*)>?(?:\s{1,9}"[^"]*")?\s{0,9}\)/y, link],
   [/<?(https?:\/\/[^\s<>"'`]{1,2000})>?/y, bareLink],
   [/(\*\*|__)(?=\S)/y, (match, text, at, level) => between(match, text, at, level, "strong")],
   [/~~(?=\S)/y, (match, text, at, level) => between(match, text, at, level, "del")],

@@ -3,10 +3,21 @@
 const CHAT = "smelt.chat.";
 const SETTINGS = "smelt.settings";
 
+/// A storage of the browser, or one that ends with the page where a browser keeps nothing.
+export function storage(name) {
+  try {
+    return window[name] ?? Object.create(null);
+  } catch {
+    return Object.create(null);
+  }
+}
+
+const kept = storage("localStorage");
+
 /// A value of the storage; what is not readable counts as absent.
 function read(name) {
   try {
-    return JSON.parse(localStorage.getItem(name));
+    return JSON.parse(kept[name]);
   } catch {
     return null;
   }
@@ -14,7 +25,7 @@ function read(name) {
 
 function write(name, value) {
   try {
-    localStorage.setItem(name, JSON.stringify(value));
+    kept[name] = JSON.stringify(value);
     return true;
   } catch {
     return false;
@@ -23,23 +34,30 @@ function write(name, value) {
 
 export const settings = () => read(SETTINGS) ?? {};
 
+const isWhole = (chat) => typeof chat?.title === "string" && Array.isArray(chat.messages) && chat.messages.every(
+  (message) => typeof (message?.role === "user" ? message : message?.variants?.[message.chosen])?.content === "string");
+
 export function change(values) {
   write(SETTINGS, { ...settings(), ...values });
 }
 
 /// All chats, the one that was used last first.
 export function chats() {
-  const names = Object.keys(localStorage).filter((name) => name.startsWith(CHAT));
-  const found = names.map(read).filter((chat) => chat?.id && Array.isArray(chat.messages));
+  const ids = Object.keys(kept).filter((name) => name.startsWith(CHAT)).map((name) => name.slice(CHAT.length));
+  const found = ids.map(chat).filter((chat) => chat);
   return found.sort((a, b) => b.used - a.used);
 }
 
-export const chat = (id) => read(CHAT + id);
+/// The chat of that id, if there is one and it can be shown.
+export function chat(id) {
+  const found = read(CHAT + id);
+  return isWhole(found) && found.id === id ? found : null;
+}
 
 /// Keeps a chat; false if the browser has no room for it.
 export const keep = (chat) => write(CHAT + chat.id, chat);
 
-export const forget = (id) => localStorage.removeItem(CHAT + id);
+export const forget = (id) => delete kept[CHAT + id];
 
 /// A chat without messages. `crypto.randomUUID` is not there on plain HTTP from another machine.
 export function create() {
