@@ -71,6 +71,10 @@ pub(crate) fn allowed_origin(headers: &HeaderMap, settings: &Settings) -> Option
 /// If the request's `Origin` or `Host` is not expected.
 pub(crate) fn check_origin(headers: &HeaderMap, settings: &Settings, loopback: bool) -> Result<(), ApiError> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    // Which one counts would be a matter of who reads them.
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        return Err(ApiError::new(Code::ForbiddenOrigin, "the request names several hosts"));
+    }
     let host = text(header::HOST).unwrap_or_default();
     if let Some(origin) = text(header::ORIGIN) {
         let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
@@ -139,6 +143,9 @@ mod tests {
         assert!(fine(&[("host", "[::1]:11435")], &settings));
         assert!(fine(&[("host", "127.0.0.1")], &settings));
         assert!(!fine(&[("host", "evil.example:11435")], &settings));
+        let mut two = headers(&[("host", "localhost")]);
+        two.append("host", HeaderValue::from_static("evil.example"));
+        assert!(check_origin(&two, &settings, true).is_err());
         assert!(fine(&[("host", "localhost:1"), ("origin", "http://localhost:1")], &settings));
         assert!(!fine(&[("host", "localhost:1"), ("origin", "https://evil.example")], &settings));
         let open = Settings { cors_origins: vec!["https://good.example".into()], ..settings };

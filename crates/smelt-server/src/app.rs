@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
@@ -115,9 +116,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             _ => MethodFilter::POST,
         };
         let app = app.clone();
-        let serve = move |params: RawPathParams, request: Request| {
-            let tail = params.iter().next().map(|(_, value)| value.to_owned());
-            serve(app.clone(), route, tail, request)
+        let serve = move |params: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+            let tail = params.map(|params| params.iter().next().map(|(_, value)| value.to_owned()));
+            serve(app.clone(), route, tail.map_err(|error| error.to_string()), request)
         };
         router = router.route(route.path, on(filter, serve));
     }
@@ -128,7 +129,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
 }
 
 /// Answers one request of a route.
-async fn serve(app: Arc<App>, route: &'static Route, tail: Option<String>, request: Request) -> Response {
+async fn serve(
+    app: Arc<App>,
+    route: &'static Route,
+    tail: Result<Option<String>, String>,
+    request: Request,
+) -> Response {
     let arrival = Instant::now();
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
@@ -140,6 +146,7 @@ async fn serve(app: Arc<App>, route: &'static Route, tail: Option<String>, reque
             Access::Keyed => check_key(&parts.headers, &app.settings.api_keys)?,
             Access::Open => None,
         };
+        let tail = tail.map_err(|error| ApiError::new(Code::NotFound, error))?;
         let query = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
         let query = query.into_owned().collect();
         let body = match route.params {

@@ -225,3 +225,18 @@ fn scripted_server() -> Running {
     running.wait(|| running.get("/health").status == 200);
     running
 }
+
+#[test]
+fn a_path_that_is_no_text_is_an_error_like_any_other() {
+    let server = Running::new();
+    for path in ["/v1/models/%ff", "/v1/responses/%ff", "/v1/responses/%ff/input_items", "/page/%ff"] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 404"), "{path}: {head}");
+        let error: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(error["error"]["code"], "not_found", "{path}: {body}");
+    }
+}

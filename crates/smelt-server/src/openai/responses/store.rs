@@ -70,6 +70,10 @@ impl Store {
     /// Keeps a response, for which others may have to go.
     pub(crate) fn put(&self, kept: Kept) {
         let bytes = to_json(&kept.response).len() + to_json(&kept.input).len();
+        // Others needn't go for one that has no room even so.
+        if bytes > self.room {
+            return;
+        }
         let mut inner = self.lock();
         inner.bytes += bytes;
         inner.kept.insert(kept.id().to_owned(), (Arc::new(kept), bytes));
@@ -167,7 +171,9 @@ mod tests {
         store.remove("r2", Some(1)).unwrap();
         store.put(kept("r4", None));
         assert_eq!(["r0", "r2", "r3", "r4"].map(is_there), [true, false, true, true]);
-        // One that has no room at all isn't kept, and leaves no trace.
+        // One that has no room at all isn't kept, and nobody goes for it.
+        store.put(kept(&"r".repeat(one), None));
+        assert_eq!(["r0", "r2", "r3", "r4"].map(is_there), [true, false, true, true]);
         let small = Store::new(one - 1);
         small.put(kept("r0", None));
         assert!(small.get("r0", Some(1), None).is_err() && small.lock().bytes == 0);
