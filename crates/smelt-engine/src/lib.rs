@@ -43,7 +43,7 @@ pub use emitter::{TokenInfo, TopToken};
 pub use engine::{CacheSize, Engine, template_of, tokenizer_of};
 pub use error::Error;
 pub use generate::{Event, Finish, Outcome, Request, Sink};
-pub use grammar::{Grammar, GrammarError};
+pub use grammar::{Calls, Grammar, GrammarError};
 pub use model::{DeviceFacts, Facts, Model};
 pub use rerank::Reranking;
 pub use runner::Sequence;

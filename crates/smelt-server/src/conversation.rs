@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use smelt_api::{ApiError, ChatMessage, Code, Effort, Reasoning, Role, Structure, ToolChoice, Tools};
 use smelt_engine::chat::{Message, RenderOptions};
-use smelt_engine::tokenizer::answer::{ReaderOptions, ThinkTags, Tool, ToolSet};
+use smelt_engine::tokenizer::answer::{Held, ReaderOptions, ThinkTags, Tool, ToolSet};
 use smelt_engine::tokenizer::chat::{Abilities, ChatTemplate, Rendered, TemplateError};
-use smelt_engine::{Grammar, Model};
+use smelt_engine::{Calls, Grammar, Model};
 
 use crate::daemon::{Requirement, Thoughts};
 use crate::models::Loaded;
@@ -75,11 +75,6 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
         push_user(&mut rendered, begun.content.trim_end());
     }
     let tools = Arc::new(tool_set(&prompt.tools));
-    if let Some(structure) = prompt.structure.as_ref().filter(|_| !tools.tools().is_empty()) {
-        let problem =
-            "can't be had together with tools, because a call has another form; use tool_choice none";
-        return Err(ApiError::value(structure.param.clone(), problem));
-    }
     let tokens = budget(template, prompt.reasoning);
     let thoughts = abilities.thinking.map(|tags| Thoughts {
         tags,
@@ -88,15 +83,18 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
         are_free: begun.is_none() && tokens != Some(0),
         budget: tokens,
     });
-    let call = demanded_call(model, abilities, &tools, &prompt.tools)?;
-    let calls_are_certain = call.is_some();
     let structure = prompt.structure.map(requirement).transpose()?;
-    let constraint = match call.or(structure) {
+    let (held, required) = match demanded_call(model, abilities, &tools, &prompt.tools)? {
+        // Where there is no content, there is none to be held.
+        Some(call) => (Held::OnlyCalls, Some(call)),
+        None => possible_calls(model, abilities, &tools, &prompt.tools, structure)?,
+    };
+    let constraint = match required {
         Some(requirement) => Some(Requirement { thoughts, ..requirement }),
         None => thoughts.filter(|thoughts| thoughts.budget.is_some()).map(|thoughts| Requirement {
             param: prompt.reasoning.param.to_owned(),
-            grammar: None,
             thoughts: Some(thoughts),
+            ..Requirement::default()
         }),
     };
     let calls = (!tools.tools().is_empty()).then_some((abilities.calls, tools));
@@ -104,10 +102,11 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
         tokens: model.tokenizer().encode_rendered(&rendered),
         shown: loaded.marks(calls.is_some()),
         reading: ReaderOptions {
-            thinking: abilities.thinking.filter(|_| !prompt.reasoning.in_content),
+            thinking: abilities.thinking,
             thinking_is_open: is_open,
+            thinking_is_content: prompt.reasoning.in_content,
             calls,
-            calls_are_certain,
+            held,
             one_call: !prompt.tools.parallel,
         },
         constraint,
@@ -136,8 +135,36 @@ fn demanded_call(
     }
     let param = "tools".to_owned();
     match Grammar::calls(&abilities.calls.shape(set, one_call), model.tokenizer()) {
-        Ok(grammar) => Ok(Some(Requirement { param, grammar: Some(grammar), thoughts: None })),
+        Ok(grammar) => Ok(Some(Requirement { param, grammar: Some(grammar), ..Requirement::default() })),
         Err(error) => Err(refusal(param, &error)),
+    }
+}
+
+/// Holds the calls that a model may make, and its content to `structure`. Where content is free, and the tools are too many
+/// for a grammar or the vocabulary takes none, calls are as the model makes them.
+///
+/// # Errors
+/// That there are too many tools beside a structure.
+fn possible_calls(
+    model: &Model,
+    abilities: &Abilities,
+    set: &ToolSet,
+    tools: &Tools,
+    structure: Option<Requirement>,
+) -> Result<(Held, Option<Requirement>), ApiError> {
+    if set.tools().is_empty() || model.tokenizer().eog_ids().is_empty() {
+        return Ok((Held::Free, structure));
+    }
+    let alone = structure.is_some();
+    let calls = Calls::new(abilities.calls, set, (!tools.parallel, alone), model.tokenizer());
+    let (held, param) = (if alone { Held::CallsOrContent } else { Held::Calls }, "tools".to_owned());
+    match calls {
+        Ok(calls) => {
+            let requirement = structure.unwrap_or_else(|| Requirement { param, ..Requirement::default() });
+            Ok((held, Some(Requirement { calls: Some(calls), ..requirement })))
+        }
+        Err(error) if alone => Err(refusal(param, &error)),
+        Err(_) => Ok((Held::Free, None)),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn requirement(wanted: Structure) -> Result<Requirement, ApiError> {
     };
     let param = wanted.param;
     match grammar {
-        Ok(grammar) => Ok(Requirement { param, grammar: Some(grammar), thoughts: None }),
+        Ok(grammar) => Ok(Requirement { param, grammar: Some(grammar), ..Requirement::default() }),
         Err(error) => Err(refusal(param, &error)),
     }
 }

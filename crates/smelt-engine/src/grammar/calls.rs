@@ -1,12 +1,78 @@
 //! Grammars of calls: what a model must write to call a tool.
 
-use super::{Grammar, GrammarError, Source, gbnf, schema};
-use smelt_tokenizer::answer::Shape;
+use super::{Grammar, GrammarError, MOST_NESTING, Source, check_nesting, gbnf, schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use smelt_tokenizer::answer::{CallFormat, Shape, Tool, ToolSet, Trigger};
 use smelt_tokenizer::{TokenKind, Tokenizer};
 use std::fmt::Write as _;
 
 /// Rules that calls may take, for schemas and repetitions.
 const MOST_RULES: usize = 4096;
+
+/// Calls that a model may make, or not: what begins with a trigger goes on as a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    pub(super) triggers: Vec<Trigger>,
+    /// Of calls, the strictest first; the first one that compiles holds.
+    pub(super) grammars: Vec<Grammar>,
+}
+
+impl Calls {
+    /// Calls of these tools, by their schemas. Of a schema that can't be enforced, only the arguments' names and types are.
+    /// With `alone` an answer that has a call has nothing else; otherwise content may stand in front of calls and behind.
+    ///
+    /// # Errors
+    /// That the tools are too many.
+    pub fn new(
+        format: &CallFormat,
+        tools: &ToolSet,
+        (one_call, alone): (bool, bool),
+        tokenizer: &Tokenizer,
+    ) -> Result<Self, GrammarError> {
+        let shape = |tools: &ToolSet| match alone {
+            true => format.shape(tools, one_call),
+            false => format.one_shape(tools, one_call),
+        };
+        let is_enforced = |tool: &Tool| {
+            check_nesting(&tool.parameters, MOST_NESTING).is_ok()
+                && check(&format.one_shape(&ToolSet::new(vec![tool.clone()]), true)).is_ok()
+        };
+        let strict =
+            tools.tools().iter().map(|tool| if is_enforced(tool) { tool.clone() } else { plain(tool) });
+        let strict = grammar(&shape(&ToolSet::new(strict.collect())), tokenizer);
+        let plain = grammar(&shape(&ToolSet::new(tools.tools().iter().map(plain).collect())), tokenizer)?;
+        let grammars = strict.into_iter().chain([plain]).collect();
+        Ok(Self { triggers: format.triggers(tools), grammars })
+    }
+}
+
+/// The tool with as much of its schema as can always be enforced.
+fn plain(tool: &Tool) -> Tool {
+    const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+    let typed = |(name, schema): (&String, &Value)| {
+        let kind = schema["type"].as_str().filter(|kind| TYPES.contains(kind));
+        (name.clone(), kind.map_or_else(|| json!({}), |kind| json!({"type": kind})))
+    };
+    let properties = tool.parameters["properties"].as_object();
+    let properties: Map<String, Value> = properties.into_iter().flatten().map(typed).collect();
+    let required = tool.parameters["required"].as_array();
+    let required = required.into_iter().flatten().filter_map(Value::as_str);
+    let required: Vec<&str> = required.filter(|name| properties.contains_key(*name)).collect();
+    let parameters = json!({"type": "object", "required": required, "properties": properties});
+    Tool { name: tool.name.clone(), parameters }
+}
+
+/// Whether all schemas in a shape can be enforced.
+fn check(shape: &Shape) -> Result<(), GrammarError> {
+    match shape {
+        Shape::Json(schema) => schema::lower(schema).map(drop),
+        Shape::Sequence(parts) | Shape::OneOf(parts) => parts.iter().try_for_each(check),
+        Shape::Optional(part) => check(part),
+        Shape::Several(first, next) => check(first).and_then(|()| check(next)),
+        Shape::Text(_) | Shape::Letters(_) | Shape::Pattern(_) | Shape::Until(_) => Ok(()),
+    }
+}
 
 /// A grammar in llguidance's dialect of Lark.
 ///
@@ -52,6 +118,8 @@ impl Rules<'_> {
     fn expression(&mut self, shape: &Shape) -> Result<String, GrammarError> {
         Ok(match shape {
             Shape::Text(text) => self.literal(text),
+            Shape::Letters(text) => gbnf::quote(text),
+            Shape::Pattern(regex) => self.rule("", &format!("/{regex}/"))?,
             Shape::Json(schema) => {
                 let body = format!("%json {}", schema::lower(schema)?);
                 match self.schemas.iter().find(|(known, _)| *known == body) {
@@ -76,8 +144,10 @@ impl Rules<'_> {
                 parts.join(" ")
             }
             Shape::OneOf(options) => {
-                let options: Vec<String> =
+                let mut options: Vec<String> =
                     options.iter().map(|option| self.expression(option)).collect::<Result<_, _>>()?;
+                // Without control tokens in it, a mark has one way to be written.
+                options.dedup();
                 format!("({})", options.join(" | "))
             }
             Shape::Optional(part) => format!("({})?", self.expression(part)?),

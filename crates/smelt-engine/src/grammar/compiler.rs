@@ -1,6 +1,6 @@
 //! Grammars over the tokens of a vocabulary.
 
-use super::matcher::{GrammarConstraint, Position, first_line};
+use super::matcher::{Position, first_line};
 use super::workers::Workers;
 use super::{Grammar, GrammarError, Source};
 use llguidance::api::{GrammarWithLexer, ParserLimits, StopReason, TopLevelGrammar};
@@ -65,15 +65,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Compiler {
-    /// A constraint at the grammar's beginning.
+    /// The grammar's beginning, and the threads that compute where it leads.
     ///
     /// # Errors
     /// Why the grammar can't be enforced, or the vocabulary be constrained.
-    pub(super) fn constrain(
+    pub(super) fn begin(
         &self,
         tokenizer: &Tokenizer,
         grammar: &Grammar,
-    ) -> Result<GrammarConstraint, GrammarError> {
+    ) -> Result<(Position, Workers), GrammarError> {
         let ready = self.ready(tokenizer)?;
         let slot = self.slot(grammar);
         let position = {
@@ -87,7 +87,7 @@ impl Compiler {
             // What is told needn't be kept, and may be otherwise next time, where there was no thread to be had.
             lock(&self.kept).retain(|(_, kept)| !Arc::ptr_eq(kept, &slot));
         }
-        Ok(GrammarConstraint::new(position?, tokenizer.clone(), ready.workers.clone()))
+        Ok((position?, ready.workers.clone()))
     }
 
     fn ready(&self, tokenizer: &Tokenizer) -> Result<Arc<Ready>, GrammarError> {
@@ -248,15 +248,15 @@ mod tests {
         let compiling = lock(&slot);
         thread::scope(|threads| {
             // Whoever wants the same grammar gets it when it is there.
-            let same = [(); 3].map(|()| threads.spawn(|| compiler.constrain(tokenizer, &slow).map(drop)));
-            assert!(compiler.constrain(tokenizer, &other).is_ok());
+            let same = [(); 3].map(|()| threads.spawn(|| compiler.begin(tokenizer, &slow).map(drop)));
+            assert!(compiler.begin(tokenizer, &other).is_ok());
             drop(compiling);
             same.into_iter().for_each(|thread| assert!(thread.join().unwrap().is_ok()));
         });
         assert!(lock(&slot).is_some() && lock(&compiler.kept).len() == 2);
         // What can't be compiled is told, and not kept.
         let bad = Grammar::lark("start: nowhere").unwrap();
-        assert!(compiler.constrain(tokenizer, &bad).is_err());
+        assert!(compiler.begin(tokenizer, &bad).is_err());
         assert_eq!(lock(&compiler.kept).len(), 2);
     }
 }

@@ -27,6 +27,27 @@ impl Position {
         self.mask.as_ref()
     }
 
+    /// The place behind a text, of which no control token is a part.
+    pub(super) fn behind(mut self, text: &[u8]) -> Self {
+        let tokens = self.matcher.tok_env().map(|env| {
+            let tokens = env.tok_trie().greedy_tokenize(text);
+            (env.tok_trie().decode_raw(&tokens) == text).then_some(tokens)
+        });
+        match tokens.map(|tokens| tokens.map(|tokens| self.matcher.consume_tokens(&tokens))) {
+            Ok(Some(Ok(()))) => self.compute(),
+            Ok(None) => self.mask = Err("the vocabulary can't write it".into()),
+            Ok(Some(Err(error))) | Err(error) => self.mask = Err(first_line(&error)),
+        }
+        self
+    }
+
+    /// Whether the answer is complete, and nothing may follow.
+    fn is_over(&self) -> bool {
+        let (Ok(mask), Ok(env)) = (&self.mask, self.matcher.tok_env()) else { return false };
+        let ends = env.tok_trie().eos_token_set();
+        mask.as_slice().iter().zip(ends.as_slice()).all(|(word, end)| word & !end == 0)
+    }
+
     fn advance(mut self, token: u32) -> Self {
         match self.matcher.consume_token(token) {
             Ok(()) => self.compute(),
@@ -87,6 +108,27 @@ impl GrammarConstraint {
     }
 }
 
+impl GrammarConstraint {
+    /// Whether the answer is complete, and nothing may follow.
+    pub(super) fn is_over(&mut self) -> bool {
+        let state = self.state.get_mut();
+        Self::settle(state);
+        matches!(state, State::Ready(position) if position.is_over())
+    }
+
+    /// The same place, with nothing shared.
+    pub(super) fn copy(&self) -> Self {
+        let mut state: RefMut<'_, State> = self.state.borrow_mut();
+        Self::settle(&mut state);
+        let state = match &*state {
+            State::Ready(position) => State::Ready(Box::new(position.copy())),
+            State::Ended(position) => State::Ended(Box::new(position.copy())),
+            State::Computing(_) | State::Lost => State::Lost,
+        };
+        Self { state: state.into(), tokenizer: self.tokenizer.clone(), workers: self.workers.clone() }
+    }
+}
+
 const LOST: &str = "the threads that compute masks are gone";
 
 impl Constraint for GrammarConstraint {
@@ -116,17 +158,6 @@ impl Constraint for GrammarConstraint {
     }
 
     fn fork(&self) -> Box<dyn Constraint> {
-        let mut state: RefMut<'_, State> = self.state.borrow_mut();
-        Self::settle(&mut state);
-        let state = match &*state {
-            State::Ready(position) => State::Ready(Box::new(position.copy())),
-            State::Ended(position) => State::Ended(Box::new(position.copy())),
-            State::Computing(_) | State::Lost => State::Lost,
-        };
-        Box::new(Self {
-            state: state.into(),
-            tokenizer: self.tokenizer.clone(),
-            workers: self.workers.clone(),
-        })
+        Box::new(self.copy())
     }
 }

@@ -9,6 +9,7 @@
 //! Model::constrain      a Constraint for an answer of this model
 //!   ├─ compiler         a grammar over the model's tokens, and the last few of them kept
 //!   ├─ matcher          where an answer is in it; masks are computed on threads of their own
+//!   ├─ triggered        content, and calls from where one begins
 //!   └─ thoughts         the same, beginning behind a think block
 //! ```
 //!
@@ -23,15 +24,20 @@ mod matcher;
 mod pattern;
 mod schema;
 mod thoughts;
+mod triggered;
 mod workers;
 
+pub use calls::Calls;
 pub(crate) use compiler::Compiler;
 
 use crate::{Constraint, Model};
+use matcher::GrammarConstraint;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use smelt_tokenizer::Tokenizer;
 use smelt_tokenizer::answer::{Shape, ThinkTags};
+use thoughts::Thoughts;
+use triggered::Triggered;
 
 /// Bytes that a schema may have.
 pub const MOST_SCHEMA_BYTES: usize = 1 << 20;
@@ -174,22 +180,39 @@ impl Model {
     /// # Errors
     /// Why the grammar can't be enforced, or the vocabulary be constrained.
     pub fn constrain(&self, grammar: &Grammar) -> Result<Box<dyn Constraint>, GrammarError> {
-        Ok(Box::new(self.grammars.constrain(&self.tokenizer, grammar)?))
+        let (position, workers) = self.grammars.begin(&self.tokenizer, grammar)?;
+        Ok(Box::new(GrammarConstraint::new(position, self.tokenizer.clone(), workers)))
     }
 
-    /// The same for what the model says when it has thought. `is_open` says that the prompt has opened the think block;
-    /// otherwise the model may open one.
+    /// Holds the calls in an answer of this model, and its content to another constraint if there is one.
     ///
     /// # Errors
     /// As [`Self::constrain`].
-    pub fn constrain_behind_thoughts(
+    pub fn constrain_calls(
         &self,
-        grammar: &Grammar,
+        calls: &Calls,
+        content: Option<Box<dyn Constraint>>,
+    ) -> Result<Box<dyn Constraint>, GrammarError> {
+        let mut begun = Err(GrammarError::Invalid("there are no calls".into()));
+        for grammar in &calls.grammars {
+            begun = self.grammars.begin(&self.tokenizer, grammar);
+            if begun.is_ok() {
+                break;
+            }
+        }
+        Ok(Box::new(Triggered::new(begun?, &self.tokenizer, &calls.triggers, content)))
+    }
+
+    /// Holds what the model says when it has thought to a constraint. `is_open` says that the prompt has opened the think
+    /// block; otherwise the model may open one.
+    #[must_use]
+    pub fn behind_thoughts(
+        &self,
+        then: Box<dyn Constraint>,
         tags: &'static ThinkTags,
         is_open: bool,
-    ) -> Result<Box<dyn Constraint>, GrammarError> {
-        let then = self.constrain(grammar)?;
-        Ok(Box::new(thoughts::Thoughts::new(&self.tokenizer, tags, is_open, then)))
+    ) -> Box<dyn Constraint> {
+        Box::new(Thoughts::new(&self.tokenizer, tags, is_open, then))
     }
 }
 

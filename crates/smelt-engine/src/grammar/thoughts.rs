@@ -1,5 +1,6 @@
 //! A constraint on what a model says when it has thought.
 
+use super::triggered::allows;
 use crate::Constraint;
 use smelt_tokenizer::Tokenizer;
 use smelt_tokenizer::answer::ThinkTags;
@@ -18,6 +19,8 @@ pub(super) struct Thoughts {
     seen: Vec<u8>,
     mask: Vec<u32>,
     then: Box<dyn Constraint>,
+    /// The other constraint behind the part of the opening tag that came, as long as that may be the answer too.
+    instead: Option<Box<dyn Constraint>>,
 }
 
 /// Sets of tokens that don't depend on what was said.
@@ -30,7 +33,8 @@ struct Sets {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing came, or a part of the opening tag. Without a block the other constraint holds from the beginning.
+    /// Nothing but white space came, or a part of the opening tag. Without a block the other constraint holds from the
+    /// beginning.
     Before,
     Within,
     /// The block is closed, and so many tokens of white space came.
@@ -60,6 +64,7 @@ impl Thoughts {
             seen: Vec::new(),
             mask: Vec::new(),
             then,
+            instead: None,
         }
     }
 
@@ -139,6 +144,15 @@ fn join(then: &mut dyn Constraint, also: &[u32], out: &mut Vec<u32>) -> Result<(
     Ok(())
 }
 
+/// The constraint behind a token, if it allows it.
+fn passed(mut constraint: Box<dyn Constraint>, token: u32) -> Result<Option<Box<dyn Constraint>>, String> {
+    if !constraint.mask()?.is_none_or(|mask| allows(mask, token)) {
+        return Ok(None);
+    }
+    constraint.accept(token)?;
+    Ok(Some(constraint))
+}
+
 impl Constraint for Thoughts {
     fn mask(&mut self) -> Result<Option<&[u32]>, String> {
         match self.state {
@@ -153,7 +167,13 @@ impl Constraint for Thoughts {
                 let opening = self.opening();
                 join(&mut *self.then, &opening, &mut self.mask)?;
             }
-            State::Before => self.mask = self.opening(),
+            State::Before => {
+                let opening = self.opening();
+                match &mut self.instead {
+                    Some(instead) => join(&mut **instead, &opening, &mut self.mask)?,
+                    None => self.mask = opening,
+                }
+            }
         }
         Ok(Some(&self.mask))
     }
@@ -170,10 +190,16 @@ impl Constraint for Thoughts {
                 self.state = State::Between(spaces + 1);
                 return Ok(());
             }
+            State::Before if is_space && self.seen.is_empty() => return self.then.accept(token),
             State::Before => {
+                let instead = if self.seen.is_empty() { Some(self.then.fork()) } else { self.instead.take() };
                 if self.opens(token) {
+                    if self.state == State::Before {
+                        self.instead = instead.map(|instead| passed(instead, token)).transpose()?.flatten();
+                    }
                     return Ok(());
                 }
+                self.then = instead.ok_or("the opening tag of thoughts was not gone on with")?;
             }
             State::Between(_) | State::Behind => {}
         }
@@ -190,6 +216,7 @@ impl Constraint for Thoughts {
             seen: self.seen.clone(),
             mask: Vec::new(),
             then: self.then.fork(),
+            instead: self.instead.as_ref().map(|instead| instead.fork()),
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use smelt_engine::tokenizer::Special;
-use smelt_engine::tokenizer::answer::{CallFormat, FORMATS, Tool, ToolSet};
-use smelt_engine::{Constraint, Engine, Grammar, GrammarError, Model, Settings};
+use smelt_engine::tokenizer::answer::{CallFormat, FORMATS, ThinkTags, Tool, ToolSet};
+use smelt_engine::{Calls, Constraint, Engine, Grammar, GrammarError, Model, Settings};
 
 fn tools() -> ToolSet {
     let weather = json!({
@@ -24,8 +24,10 @@ fn tools() -> ToolSet {
 fn follow(model: &Model, constraint: &dyn Constraint, text: &str) -> (usize, bool) {
     let mut constraint = constraint.fork();
     let allowed = |constraint: &mut dyn Constraint, token: u32| {
-        let mask = constraint.mask().unwrap().unwrap();
-        mask.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+        let mask = constraint.mask().unwrap_or_else(|e| panic!("{e}: {text}"));
+        mask.is_none_or(|mask| {
+            mask.get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+        })
     };
     let mut done = 0;
     for token in model.tokenizer().encode(text, Special::Text, false) {
@@ -87,4 +89,161 @@ fn calls_are_held_to_their_schemas() {
         ToolSet::new(vec![Tool { name: "f".into(), parameters: json!({"properties": {"a": {"not": {}}}}) }]);
     let error = Grammar::calls(&FORMATS[0].shape(&bad, true), model.tokenizer()).unwrap_err();
     assert!(matches!(error, GrammarError::Keyword { .. }) && error.to_string().contains("`not`"), "{error}");
+}
+
+/// Calls that the model may make, with content by `schema` if there is one.
+fn possible(
+    model: &Model,
+    format: &CallFormat,
+    one_call: bool,
+    schema: Option<&Value>,
+) -> Box<dyn Constraint> {
+    let calls = Calls::new(format, &tools(), (one_call, schema.is_some()), model.tokenizer()).unwrap();
+    let content = schema.map(|schema| model.constrain(&Grammar::from_json_schema(schema).unwrap()).unwrap());
+    model.constrain_calls(&calls, content).unwrap_or_else(|e| panic!("{}: {e}", format.name))
+}
+
+fn tiny() -> Engine {
+    Engine::load(&smelt_testdata::data("tiny/llama3/llama3-f16.gguf"), &Settings::default()).unwrap()
+}
+
+#[test]
+fn calls_that_may_come_are_held_from_their_mark_on() {
+    let engine = tiny();
+    let model = engine.model();
+    let full = json!({"location": "a b", "days": 2, "unit": "C", "exact": true, "limits": [1, 2.5]});
+    let (least, none) = (json!({"location": "x", "days": 1}), json!({}));
+    for format in FORMATS {
+        let constraint = possible(model, format, false, None);
+        let is_allowed = |text: &str| {
+            let (done, ends) = follow(model, &*constraint, text);
+            assert_eq!(done, text.len(), "{}: {text}", format.name);
+            ends
+        };
+        // Content is free, and may end anywhere.
+        for content in
+            ["", "Hello <b>there</b>, [TOOL] {\"name\": \"x\"} <tool <", "<", "{\"name\": \"get", " \n{"]
+        {
+            assert!(is_allowed(content), "{}: {content}", format.name);
+        }
+        let written = |name: &str, arguments: &Value| format.write(&[(name, object(arguments))]);
+        let (call, next) = (written("get_weather", &full), written("now", &none));
+        assert!(is_allowed(&call), "{}", format.name);
+        // Further calls may follow, and content before and behind. Without a mark, only at the beginning or behind a call.
+        assert!(is_allowed(&format!("{call}{next}")) && is_allowed(&format!(" \n{call}\n\n{next} Well.")));
+        let has_mark = format.name != "llama3";
+        if has_mark {
+            assert!(is_allowed(&format!("Let me see.\n{call}\n and {next}")), "{}", format.name);
+        }
+        // What has begun must be complete, of a tool that there is, and by its schema.
+        for (at, _) in call.char_indices().filter(|(at, _)| *at + 3 > call.find("get_weather").unwrap() + 40)
+        {
+            assert!(!is_allowed(&call[..at]), "{}: {}", format.name, &call[..at]);
+        }
+        for (name, arguments) in [
+            ("get_weather", json!({"location": "x"})),
+            ("get_weather", json!({"location": "x", "days": 0})),
+            ("get_weather", json!({"location": "x", "days": 1, "unit": "K"})),
+            ("launch", json!({})),
+        ] {
+            if name == "launch" && !has_mark {
+                continue;
+            }
+            for lead in ["", if has_mark { "So: " } else { "" }] {
+                let text = format!("{lead}{}", written(name, &arguments));
+                let (done, ends) = follow(model, &*constraint, &text);
+                assert!(done < text.len() || !ends, "{}: {text}", format.name);
+            }
+        }
+        let fork = constraint.fork();
+        assert!(follow(model, &*fork, &written("get_weather", &least)).1, "{}", format.name);
+    }
+}
+
+#[test]
+fn content_by_a_schema_and_calls_are_alternatives() {
+    let engine = tiny();
+    let model = engine.model();
+    let schema = json!({
+        "type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer"}},
+        "required": ["name", "size"], "additionalProperties": false,
+    });
+    let full = json!({"location": "a b", "days": 2});
+    for format in FORMATS {
+        let (many, one) =
+            (possible(model, format, false, Some(&schema)), possible(model, format, true, Some(&schema)));
+        let written = |calls: &[(&str, &Value)]| {
+            let calls: Vec<_> = calls.iter().map(|(name, arguments)| (*name, object(arguments))).collect();
+            format.write(&calls)
+        };
+        let call = written(&[("get_weather", &full)]);
+        // One that names a tool is content as long as it isn't the beginning of a call.
+        for content in
+            [r#"{"name": "a <tool_call> [TOOL_CALLS]", "size": 1}"#, r#"{"name": "now", "size": 12}"#]
+        {
+            for constraint in [&many, &one] {
+                assert_eq!(follow(model, &**constraint, content), (content.len(), true), "{}", format.name);
+                assert_eq!(
+                    follow(model, &**constraint, &call),
+                    (call.len(), true),
+                    "{}: {call}",
+                    format.name
+                );
+            }
+        }
+        let calls = written(&[("get_weather", &full), ("now", &json!({}))]);
+        assert_eq!(follow(model, &*many, &calls), (calls.len(), true), "{}: {calls}", format.name);
+        assert!(follow(model, &*one, &calls).0 < calls.len(), "{}: {calls}", format.name);
+        for wrong in ["Hello", r#"{"name": "x"}"#, r#"{"size": 1}"#] {
+            let (done, ends) = follow(model, &*many, wrong);
+            assert!(done < wrong.len() || !ends, "{}: {wrong}", format.name);
+        }
+        let wrong = written(&[("get_weather", &json!({"location": "x", "days": 0}))]);
+        let (done, ends) = follow(model, &*many, &wrong);
+        assert!(done < wrong.len() || !ends, "{}: {wrong}", format.name);
+    }
+}
+
+#[test]
+fn thoughts_stand_in_the_way_of_no_answer() {
+    let engine = tiny();
+    let model = engine.model();
+    let tags = ThinkTags::of_template("</think>").unwrap();
+    let hermes = FORMATS.iter().find(|format| format.name == "hermes").unwrap();
+    let call = hermes.write(&[("now", &Map::new())]);
+    let behind = |then: Box<dyn Constraint>| model.behind_thoughts(then, tags, false);
+    // Answers that begin as the tag does, and thoughts in which nothing is a call.
+    let free = behind(possible(model, hermes, false, None));
+    for text in
+        ["<b>bold</b>", "<thin", "<", " \n<think>a <tool_call> b</think>\n\n<c>", &call, "\n<think></think>x"]
+    {
+        assert_eq!(follow(model, &*free, text), (text.len(), true), "{text}");
+    }
+    let only = behind(constrain(model, hermes, false));
+    for text in [call.clone(), format!("<think><tool_call></think>\n{call}")] {
+        assert_eq!(follow(model, &*only, &text), (text.len(), true), "{text}");
+    }
+    for (text, most) in [("<b>", 1), ("<tool_call>\n{\"x", 14), ("<think></think><b>", 16)] {
+        assert!(follow(model, &*only, text).0 <= most, "{text}");
+    }
+}
+
+#[test]
+fn a_schema_that_cannot_be_enforced_is_as_far_as_it_can() {
+    let engine = tiny();
+    let model = engine.model();
+    let odd = json!({
+        "type": "object", "properties": {"a": {"type": "integer", "not": {"const": 1}}, "b": {"$ref": "https://x.example"}},
+        "required": ["a"], "unevaluatedProperties": false,
+    });
+    let tools = ToolSet::new(vec![Tool { name: "f".into(), parameters: odd }]);
+    for format in FORMATS {
+        let calls = Calls::new(format, &tools, (false, false), model.tokenizer()).unwrap();
+        let constraint = model.constrain_calls(&calls, None).unwrap();
+        for (arguments, is_allowed) in [(json!({"a": 1, "b": [2]}), true), (json!({"a": true}), false)] {
+            let text = format.write(&[("f", object(&arguments))]);
+            let is_whole = follow(model, &*constraint, &text) == (text.len(), true);
+            assert_eq!(is_whole, is_allowed, "{}: {text}", format.name);
+        }
+    }
 }

@@ -31,8 +31,8 @@ use smelt_engine::scheduler::{PoolRequest, SchedulerSettings, Stats, Usage};
 use smelt_engine::tokenizer::Tokenizer;
 use smelt_engine::tokenizer::answer::ThinkTags;
 use smelt_engine::{
-    BackendChoice, Constraint, Finish, Grammar, GrammarError, Isa, IsaChoice, KvFormat, KvFormats, Model,
-    Numa, Repack, Settings, ThinkingBudget, TokenInfo, TopToken,
+    BackendChoice, Calls, Constraint, Finish, Grammar, GrammarError, Isa, IsaChoice, KvFormat, KvFormats,
+    Model, Numa, Repack, Settings, ThinkingBudget, TokenInfo, TopToken,
 };
 
 /// Bytes that a line may have: those of a prompt as long as the longest context are some hundred million.
@@ -182,12 +182,14 @@ impl Token {
 pub(crate) type Request = smelt_engine::scheduler::Request<Requirement>;
 
 /// What an answer must look like. It is compiled where the engine is.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Requirement {
     /// The parameter that asks for it.
     pub(crate) param: String,
     pub(crate) grammar: Option<Grammar>,
+    /// Calls that may stand in it, or instead of what `grammar` says.
+    pub(crate) calls: Option<Calls>,
     pub(crate) thoughts: Option<Thoughts>,
 }
 
@@ -227,18 +229,17 @@ impl Requirement {
     /// # Errors
     /// Why it can't be enforced.
     pub(super) fn compile(&self, model: &Model) -> Result<Option<Box<dyn Constraint>>, GrammarError> {
-        let grammar = self.grammar.as_ref().map(|grammar| match self.thoughts {
-            Some(thoughts) if thoughts.are_free => {
-                model.constrain_behind_thoughts(grammar, thoughts.tags, thoughts.is_open)
-            }
-            _ => model.constrain(grammar),
-        });
-        let grammar = grammar.transpose()?;
-        Ok(match self.thoughts {
-            Some(Thoughts { tags, is_open, budget: Some(tokens), .. }) => {
-                Some(Box::new(ThinkingBudget::new(model, tags, is_open, tokens, grammar)))
-            }
-            _ => grammar,
+        let mut answer = self.grammar.as_ref().map(|grammar| model.constrain(grammar)).transpose()?;
+        if let Some(calls) = &self.calls {
+            answer = Some(model.constrain_calls(calls, answer)?);
+        }
+        let Some(Thoughts { tags, is_open, are_free, budget }) = self.thoughts else { return Ok(answer) };
+        if are_free {
+            answer = answer.map(|answer| model.behind_thoughts(answer, tags, is_open));
+        }
+        Ok(match budget {
+            Some(tokens) => Some(Box::new(ThinkingBudget::new(model, tags, is_open, tokens, answer))),
+            None => answer,
         })
     }
 }
@@ -394,8 +395,12 @@ mod tests {
                 budget: Some(3),
             });
             for thoughts in thoughts.map(Some).chain([None]) {
-                let requirement =
-                    Requirement { param: "x".into(), grammar: grammar.as_ref().ok().cloned(), thoughts };
+                let requirement = Requirement {
+                    param: "x".into(),
+                    grammar: grammar.as_ref().ok().cloned(),
+                    calls: None,
+                    thoughts,
+                };
                 let sampler = SamplerSettings::default();
                 let request =
                     Request { constraint: Some(requirement), ..Request::new(vec![1, u32::MAX], sampler) };

@@ -32,7 +32,7 @@ fn ask(last: &str) -> Value {
 }
 
 /// The events of a stream, each of which has its name and its number.
-fn events(reply: Reply) -> Vec<Value> {
+pub(crate) fn events(reply: Reply) -> Vec<Value> {
     assert_eq!((reply.status, reply.header("content-type")), (200, "text/event-stream"));
     let text = reply.text();
     let blocks = text.split("\n\n").filter(|block| !block.is_empty() && !block.starts_with(':'));
@@ -47,7 +47,7 @@ fn events(reply: Reply) -> Vec<Value> {
 }
 
 /// Follows a stream as clients do: every item is added, filled and done, and the end repeats all of them.
-fn follow(events: &[Value]) -> Value {
+pub(crate) fn follow(events: &[Value]) -> Value {
     let kinds: Vec<&str> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
     assert_eq!(kinds[..2], ["response.created", "response.in_progress"]);
     assert_eq!(events[0]["response"]["status"], "in_progress");
@@ -102,7 +102,7 @@ fn follow(events: &[Value]) -> Value {
 }
 
 /// What a response says, without its ids and times.
-fn told(response: &Value) -> Value {
+pub(crate) fn told(response: &Value) -> Value {
     let item = |item: &Value| match item["type"].as_str().unwrap() {
         "function_call" => {
             assert!(item["call_id"].as_str().unwrap().starts_with("call_"));

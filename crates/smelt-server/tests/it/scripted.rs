@@ -38,8 +38,8 @@ const SCRIPTS: &[Script] = &[
         'E',
         &[
             "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"location\": \"Oslo\"}}</tool_call>",
-            "<tool_call>{\"name\": \"get_time\"}",
-            "</tool_call> ",
+            "<tool_call>{\"name\": \"get_time\", \"arguments\": ",
+            "{}}</tool_call>",
         ],
     ),
     (

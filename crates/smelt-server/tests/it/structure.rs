@@ -217,12 +217,6 @@ fn a_model_that_thinks_is_held_behind_its_thoughts() {
         );
         assert_eq!(reply["choices"][0]["finish_reason"], "stop", "{more}");
     }
-    let tools = with(&integer, json!({"tools": [{"type": "function", "function": {"name": "f"}}]}));
-    let refused = server.post(CHAT, &ask("A", tools));
-    assert_eq!(
-        (refused.status, refused.json()["error"]["param"].as_str()),
-        (400, Some("response_format.json_schema.schema"))
-    );
 }
 
 #[test]

@@ -90,7 +90,8 @@ impl<'a> Cursor<'a> {
                 if self.ended { Ok(self.take(rest.len())) } else { Err(Stop::More) }
             }
             Some(Ok(_)) => Ok(self.take(values.byte_offset())),
-            Some(Err(e)) if e.is_eof() => self.short(),
+            // Of a number that ends here for now, a parser that keeps none says that it is malformed.
+            Some(Err(e)) if e.is_eof() || rest.ends_with(['.', 'e', 'E', '-', '+']) => self.short(),
             None => self.short(),
             Some(Err(_)) => Err(Stop::Wrong),
         }
@@ -101,4 +102,17 @@ impl<'a> Cursor<'a> {
         self.at += length;
         taken
     }
+}
+
+/// How much of a text surely stands in front of all marks, and is not the white space in front of one.
+pub(super) fn undecided<'a>(text: &str, marks: impl IntoIterator<Item = &'a str>) -> usize {
+    let partial = |mark: &str| {
+        let most = text.len().min(mark.len() - 1);
+        (text.len() - most..=text.len())
+            .filter(|at| text.is_char_boundary(*at))
+            .find(|at| mark.starts_with(&text[*at..]))
+            .unwrap_or(text.len())
+    };
+    let certain = marks.into_iter().map(partial).min().unwrap_or(text.len());
+    text[..certain].trim_end().len()
 }

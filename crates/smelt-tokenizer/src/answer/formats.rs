@@ -1,5 +1,9 @@
 //! The families' marks, as data. A new family is a line here.
 
+use serde::{Deserialize, Serialize};
+
+use super::tools::ToolSet;
+
 /// How a family of models writes calls of tools.
 #[derive(Debug)]
 pub struct CallFormat {
@@ -17,6 +21,15 @@ pub struct CallFormat {
     pub(super) syntaxes: &'static [Syntax],
     /// White space that the family writes within its marks and between calls.
     pub(super) gap: &'static str,
+}
+
+/// A text with which a call surely begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trigger {
+    /// It.
+    pub text: String,
+    /// It only counts where the answer begins, or behind another call.
+    pub is_first: bool,
 }
 
 /// An opening and a closing mark.
@@ -39,8 +52,8 @@ pub(super) enum Syntax {
     /// way; every other one is read too.
     Json { keys: (&'static str, &'static str), list: bool },
     /// The name between texts, then the arguments as JSON: `before NAME … between {…} after`. What stands between the
-    /// name and `between` is skipped: an id, a number.
-    Named { before: &'static str, between: &'static str, after: &'static str },
+    /// name and `between` is skipped; `id`, a text and a regular expression, is what the family writes there, if anything.
+    Named { before: &'static str, id: Marks, between: &'static str, after: &'static str },
     /// The name and each argument in tags of their own.
     Tagged(Tags),
     /// `NAME(KEY=VALUE, …)`, or a list of such, with Python's literals; `.call` may stand behind the name.
@@ -54,15 +67,18 @@ pub(super) enum Syntax {
 pub(super) struct Tags {
     pub(super) name: Marks,
     pub(super) key: Marks,
+    /// What stands behind a key whose value is text, and behind any other.
+    pub(super) kinds: (&'static str, &'static str),
     pub(super) value: Marks,
     pub(super) end: &'static str,
 }
 
-const NONE: Marks = ("", "");
+pub(super) const NONE: Marks = ("", "");
 /// The tags of Qwen3-Coder, which others took over.
 const FUNCTION: Syntax = Syntax::Tagged(Tags {
     name: ("<function=", ">"),
     key: ("<parameter=", ">"),
+    kinds: NONE,
     value: ("", "</parameter>"),
     end: "</function>",
 });
@@ -104,6 +120,7 @@ pub static FORMATS: &[CallFormat] = &[
         call: ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
         syntaxes: &[Syntax::Named {
             before: "function<｜tool▁sep｜>",
+            id: NONE,
             between: "\n```json\n",
             after: "\n```",
         }],
@@ -114,7 +131,7 @@ pub static FORMATS: &[CallFormat] = &[
         signs: &[&["<｜tool▁calls▁begin｜>"]],
         section: ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
         call: ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
-        syntaxes: &[Syntax::Named { before: "", between: "<｜tool▁sep｜>", after: "" }],
+        syntaxes: &[Syntax::Named { before: "", id: NONE, between: "<｜tool▁sep｜>", after: "" }],
         ..BASE
     },
     CallFormat {
@@ -124,6 +141,7 @@ pub static FORMATS: &[CallFormat] = &[
         call: ("<|tool_call_begin|>", "<|tool_call_end|>"),
         syntaxes: &[Syntax::Named {
             before: "functions.",
+            id: (":", "[0-9]{1,4}"),
             between: "<|tool_call_argument_begin|>",
             after: "",
         }],
@@ -136,6 +154,7 @@ pub static FORMATS: &[CallFormat] = &[
         syntaxes: &[Syntax::Tagged(Tags {
             name: ("<invoke name=\"", "\">"),
             key: ("<parameter name=\"", "\">"),
+            kinds: NONE,
             value: ("", "</parameter>"),
             end: "</invoke>",
         })],
@@ -157,6 +176,7 @@ pub static FORMATS: &[CallFormat] = &[
         syntaxes: &[Syntax::Tagged(Tags {
             name: NONE,
             key: ("<arg_key>", "</arg_key>"),
+            kinds: NONE,
             value: ("<arg_value>", "</arg_value>"),
             end: "",
         })],
@@ -179,6 +199,7 @@ pub static FORMATS: &[CallFormat] = &[
         syntaxes: &[Syntax::Tagged(Tags {
             name: ("<function name=\"", "\">"),
             key: ("<param name=\"", "\">"),
+            kinds: NONE,
             value: ("", "</param>"),
             end: "</function>",
         })],
@@ -188,7 +209,7 @@ pub static FORMATS: &[CallFormat] = &[
         name: "functionary",
         signs: &[&["<function=", "</function>"], &["{start_tag}={function_name}"]],
         unmarked: Unmarked::With("<function="),
-        syntaxes: &[Syntax::Named { before: "<function=", between: ">", after: "</function>" }],
+        syntaxes: &[Syntax::Named { before: "<function=", id: NONE, between: ">", after: "</function>" }],
         ..BASE
     },
     CallFormat {
@@ -210,7 +231,12 @@ pub static FORMATS: &[CallFormat] = &[
         name: "mistral-args",
         signs: &[&["[TOOL_CALLS]", "[ARGS]"]],
         call: ("[TOOL_CALLS]", ""),
-        syntaxes: &[Syntax::Named { before: "", between: "[ARGS]", after: "" }],
+        syntaxes: &[Syntax::Named {
+            before: "",
+            id: ("[CALL_ID]", "[0-9A-Za-z]{9}"),
+            between: "[ARGS]",
+            after: "",
+        }],
         ..BASE
     },
     CallFormat {
@@ -304,6 +330,7 @@ const HERMES: CallFormat = CallFormat {
 const DSML: Syntax = Syntax::Tagged(Tags {
     name: ("<｜DSML｜invoke name=\"", "\">"),
     key: ("<｜DSML｜parameter name=\"", "\""),
+    kinds: (" string=\"true\"", " string=\"false\""),
     value: (">", "</｜DSML｜parameter>"),
     end: "</｜DSML｜invoke>",
 });
@@ -318,12 +345,29 @@ impl CallFormat {
 
     /// The texts with which a call, or the section of all calls, may begin.
     pub(super) fn openings(&self) -> impl Iterator<Item = &'static str> {
-        let marked = if self.section.0.is_empty() { self.call.0 } else { self.section.0 };
         let unmarked = match self.unmarked {
             Unmarked::With(text) => text,
             Unmarked::Never | Unmarked::First => "",
         };
-        [marked, unmarked].into_iter().filter(|text| !text.is_empty())
+        [self.mark(), unmarked].into_iter().filter(|text| !text.is_empty())
+    }
+
+    /// The mark in front of a call or of the section of all calls; empty where there is none.
+    pub(super) fn mark(&self) -> &'static str {
+        if self.section.0.is_empty() { self.call.0 } else { self.section.0 }
+    }
+
+    /// Every text with which a call of these tools surely begins: where a grammar sees to it, what follows one is a call.
+    #[must_use]
+    pub fn triggers(&self, tools: &ToolSet) -> Vec<Trigger> {
+        let marks = self.openings().map(|text| Trigger { text: text.to_owned(), is_first: false });
+        let heads = tools.tools().iter().filter_map(|tool| match self.syntaxes[0] {
+            Syntax::Json { keys, .. } if self.may_begin_unmarked() => {
+                Some(Trigger { text: head(keys, &tool.name), is_first: true })
+            }
+            _ => None,
+        });
+        marks.chain(heads).collect()
     }
 
     /// Whether a call may stand without its mark where the answer begins.
@@ -345,14 +389,22 @@ impl CallFormat {
     }
 }
 
+/// What stands in front of the arguments of a call in JSON.
+pub(super) fn head((name_key, arguments_key): (&str, &str), name: &str) -> String {
+    match name_key {
+        "" => format!("{{\"{name}\": "),
+        _ => format!("{{\"{name_key}\": \"{name}\", \"{arguments_key}\": "),
+    }
+}
+
 impl Syntax {
     fn has_mark(&self, text: &str) -> bool {
         match self {
             Self::Json { .. } | Self::Python => false,
-            Self::Named { before, between, after } => {
-                [before, between, after].iter().any(|t| t.contains(text))
+            Self::Named { before, id, between, after } => {
+                [before, &id.0, between, after].iter().any(|t| t.contains(text))
             }
-            Self::Tagged(Tags { name, key, value, end }) => {
+            Self::Tagged(Tags { name, key, kinds: _, value, end }) => {
                 [name.0, name.1, key.0, key.1, value.0, value.1, end].iter().any(|t| t.contains(text))
             }
             Self::Braces { quotes } => quotes.iter().any(|quote| quote.contains(text)),

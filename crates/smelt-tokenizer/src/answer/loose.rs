@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::cursor::{Cursor, Read, Stop};
+use super::cursor::{Cursor, Read, Stop, undecided};
 
 /// How deep values may nest.
 const DEEPEST: usize = 64;
@@ -17,44 +17,58 @@ pub(super) struct Notation {
 /// Python's, of which JSON's is nearly a part.
 pub(super) const PYTHON: Notation = Notation { quotes: &["\"", "'"] };
 
+/// The arguments of a call, as far as they were read.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    pub(super) done: Map<String, Value>,
+    /// The name and the text of one that goes on.
+    pub(super) open: Option<(String, String)>,
+}
+
 impl Notation {
-    /// Takes `KEY assign VALUE, …` up to `close`.
+    /// Takes `KEY assign VALUE, …` up to `close`. Where the text ends in them, `into` has what was read.
     pub(super) fn members(
         self,
         cursor: &mut Cursor<'_>,
-        assign: &str,
-        close: &str,
-    ) -> Read<Map<String, Value>> {
-        self.pairs(cursor, assign, close, DEEPEST)
+        (assign, close): (&str, &str),
+        into: &mut Members,
+    ) -> Read<()> {
+        self.pairs(cursor, (assign, close), DEEPEST, into)
     }
 
     fn pairs(
         self,
         cursor: &mut Cursor<'_>,
-        assign: &str,
-        close: &str,
+        (assign, close): (&str, &str),
         depth: usize,
-    ) -> Read<Map<String, Value>> {
-        let mut members = Map::new();
+        into: &mut Members,
+    ) -> Read<()> {
         loop {
             cursor.space();
             if cursor.has(close)? {
-                return Ok(members);
+                return Ok(());
             }
-            let key = match self.string(cursor)? {
-                Some(key) => key,
-                None => cursor.run(|c| c.is_alphanumeric() || "_-$.".contains(c))?.to_owned(),
-            };
-            if key.is_empty() {
-                return Err(Stop::Wrong);
+            let mut key = None;
+            if !self.string(cursor, &mut key)? {
+                key = Some(cursor.run(|c| c.is_alphanumeric() || "_-$.".contains(c))?.to_owned());
             }
+            let key = key.filter(|key| !key.is_empty()).ok_or(Stop::Wrong)?;
             cursor.space();
             cursor.expect(assign)?;
-            members.insert(key, self.value(cursor, depth)?);
+            cursor.space();
+            let mut text = None;
+            let value = match self.string(cursor, &mut text) {
+                Ok(false) => self.value(cursor, depth)?,
+                Ok(true) => text.into(),
+                Err(stop) => {
+                    into.open = text.map(|text| (key, text));
+                    return Err(stop);
+                }
+            };
+            into.done.insert(key, value);
             cursor.space();
             if !cursor.has(",")? {
-                cursor.expect(close)?;
-                return Ok(members);
+                return cursor.expect(close);
             }
         }
     }
@@ -62,11 +76,14 @@ impl Notation {
     fn value(self, cursor: &mut Cursor<'_>, depth: usize) -> Read<Value> {
         let Some(depth) = depth.checked_sub(1) else { return Err(Stop::Wrong) };
         cursor.space();
-        if let Some(text) = self.string(cursor)? {
-            return Ok(Value::String(text));
+        let mut text = None;
+        if self.string(cursor, &mut text)? {
+            return Ok(text.into());
         }
         if cursor.has("{")? {
-            return Ok(Value::Object(self.pairs(cursor, ":", "}", depth)?));
+            let mut members = Members::default();
+            self.pairs(cursor, (":", "}"), depth, &mut members)?;
+            return Ok(Value::Object(members.done));
         }
         for (open, close) in [("[", "]"), ("(", ")")] {
             if cursor.has(open)? {
@@ -100,28 +117,44 @@ impl Notation {
         }
     }
 
-    /// A string, if one stands here.
-    fn string(self, cursor: &mut Cursor<'_>) -> Read<Option<String>> {
+    /// Takes a string, if one stands here: whether. Where the text ends in it, `into` has what of it is certain.
+    fn string(self, cursor: &mut Cursor<'_>, into: &mut Option<String>) -> Read<bool> {
         for quote in self.quotes {
-            if cursor.has(quote)? {
-                return match quote.chars().collect::<Vec<_>>()[..] {
-                    [quote] => escaped(cursor, quote).map(Some),
-                    _ => Ok(Some(cursor.until(quote)?.to_owned())),
-                };
+            if !cursor.has(quote)? {
+                continue;
             }
+            let text = into.insert(String::new());
+            match quote.chars().collect::<Vec<_>>()[..] {
+                [quote] => escaped(cursor, quote, text)?,
+                _ => {
+                    let rest = cursor.rest();
+                    let certain = &rest[..undecided(rest, [*quote])];
+                    let whole = cursor.until(quote);
+                    text.push_str(whole.unwrap_or(certain));
+                    whole?;
+                }
+            }
+            return Ok(true);
         }
-        Ok(None)
+        Ok(false)
     }
 }
 
 /// The rest of a string with Python's escapes; one that Python doesn't know stays as it is.
-fn escaped(cursor: &mut Cursor<'_>, quote: char) -> Read<String> {
-    let mut text = String::new();
+fn escaped(cursor: &mut Cursor<'_>, quote: char, text: &mut String) -> Read<()> {
     loop {
-        text.push_str(cursor.run(|c| c != quote && c != '\\')?);
+        let plain = |c| c != quote && c != '\\';
+        let rest = cursor.rest();
+        match cursor.run(plain) {
+            Ok(run) => text.push_str(run),
+            Err(stop) => {
+                text.push_str(rest);
+                return Err(stop);
+            }
+        }
         if cursor.peek()? == quote {
             cursor.at += quote.len_utf8();
-            return Ok(text);
+            return Ok(());
         }
         cursor.at += 1;
         let code = cursor.peek()?;

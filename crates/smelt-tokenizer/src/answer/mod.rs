@@ -17,8 +17,8 @@ mod syntax;
 mod tools;
 mod write;
 
-pub use formats::{CallFormat, FORMATS, THINKING, ThinkTags};
-pub use reader::{Reader, ReaderOptions};
+pub use formats::{CallFormat, FORMATS, THINKING, ThinkTags, Trigger};
+pub use reader::{Held, Reader, ReaderOptions};
 pub use shape::Shape;
 pub use tools::{Tool, ToolCall, ToolSet};
 

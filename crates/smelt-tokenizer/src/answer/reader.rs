@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Part;
-use super::cursor::Stop;
-use super::formats::{CallFormat, ThinkTags};
+use super::cursor::{Stop, undecided};
+use super::formats::{CallFormat, ThinkTags, Trigger};
 use super::syntax::Scan;
 use super::tools::{ToolCall, ToolSet};
 
@@ -15,13 +15,30 @@ pub struct ReaderOptions {
     pub thinking: Option<&'static ThinkTags>,
     /// The prompt ends within a think block.
     pub thinking_is_open: bool,
+    /// Reasoning is told as content, with its marks.
+    pub thinking_is_content: bool,
     /// How calls are written, and of which tools; `None` leaves them in the content.
     pub calls: Option<(&'static CallFormat, Arc<ToolSet>)>,
-    /// A grammar sees to it that a call that has begun is one. Its arguments are then told as they come; otherwise a call
-    /// is told when it is complete, since one that turns out malformed remains text.
-    pub calls_are_certain: bool,
+    /// What a grammar sees to.
+    pub held: Held,
     /// What follows the first call is left out.
     pub one_call: bool,
+}
+
+/// What a grammar sees to in what a model says behind its thoughts. Where it does so, a call is certain from its
+/// [`Trigger`] on, and its arguments are told as they come; otherwise it is told when it is complete, since one that turns
+/// out malformed remains text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Held {
+    /// Nothing.
+    #[default]
+    Free,
+    /// What begins with a trigger is a call.
+    Calls,
+    /// It is calls, or content in which there are none.
+    CallsOrContent,
+    /// It is calls.
+    OnlyCalls,
 }
 
 /// Characters of which every call has one at its end.
@@ -34,6 +51,8 @@ const MOST_READINGS: usize = 256;
 #[derive(Debug, Clone)]
 pub struct Reader {
     options: ReaderOptions,
+    /// Texts from which on a call is certain.
+    triggers: Arc<[Trigger]>,
     state: State,
     /// Text whose meaning is open, and how much of it is white space in front of a call.
     held: String,
@@ -74,9 +93,14 @@ impl Reader {
             Some(_) if options.thinking_is_open => State::Thinking,
             Some(_) => State::Begin,
         };
-        let (held, skips_space) = (String::new(), state == State::Thinking);
+        let (held, skips_space) = (String::new(), state == State::Thinking && !options.thinking_is_content);
+        let triggers = match &options.calls {
+            Some((format, tools)) if options.held != Held::Free => format.triggers(tools),
+            _ => Vec::new(),
+        };
         Self {
             options,
+            triggers: triggers.into(),
             state,
             held,
             lead: 0,
@@ -100,12 +124,26 @@ impl Reader {
 
     /// Tells the rest, since no more text comes.
     pub fn finish(&mut self) -> Vec<Part> {
+        let is_certain = self.is_certain();
         // Behind a call, what was begun of a next one is nothing that the model says.
-        let is_rest = matches!(self.state, State::Content | State::Call) && self.told == (0, 0);
-        if self.options.calls_are_certain && self.has_calls && is_rest {
+        let is_rest = match self.options.held {
+            Held::Free => false,
+            Held::Calls => self.state == State::Call && is_certain,
+            Held::CallsOrContent | Held::OnlyCalls => matches!(self.state, State::Content | State::Call),
+        };
+        if is_rest && self.has_calls && self.told == (0, 0) {
             self.held.clear();
         }
-        self.run(true)
+        let mut parts = Vec::new();
+        if self.state == State::Call && is_certain {
+            // What of a call that is cut off is there is told, however it came.
+            self.seen = 0;
+            parts = self.run(false);
+        }
+        for part in self.run(true) {
+            tell(&mut parts, part);
+        }
+        parts
     }
 
     /// Whether what comes next belongs to a think block.
@@ -129,7 +167,7 @@ impl Reader {
     fn run(&mut self, ended: bool) -> Vec<Part> {
         let mut parts = Vec::new();
         while match self.state {
-            State::Begin => self.begin(ended),
+            State::Begin => self.begin(ended, &mut parts),
             State::Thinking => self.think(ended, &mut parts),
             State::Content => self.content(ended, &mut parts),
             State::Call => self.call(ended, &mut parts),
@@ -141,16 +179,20 @@ impl Reader {
         parts
     }
 
-    fn begin(&mut self, ended: bool) -> bool {
+    fn begin(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
         let Some(tags) = self.options.thinking else {
             self.state = State::Content;
             return true;
         };
-        let text = self.held.trim_start();
+        let text = self.held.trim_ascii_start();
         if let Some(rest) = text.strip_prefix(tags.open) {
-            self.held = rest.to_owned();
+            let opening = self.held.len() - rest.len();
+            let opening: String = self.held.drain(..opening).collect();
+            if self.options.thinking_is_content {
+                tell(parts, Part::Content(opening));
+            }
             self.state = State::Thinking;
-            self.skips_space = true;
+            self.skips_space = !self.options.thinking_is_content;
         } else if !ended && tags.open.starts_with(text) {
             return false;
         } else {
@@ -162,6 +204,15 @@ impl Reader {
     fn think(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
         self.skip_space();
         let close = self.options.thinking.map_or("", |tags| tags.close);
+        if self.options.thinking_is_content {
+            let end = self.held.find(close).map(|at| at + close.len());
+            let certain = if ended { self.held.len() } else { undecided(&self.held, [close]) };
+            tell(parts, Part::Content(self.held.drain(..end.unwrap_or(certain)).collect()));
+            if end.is_some() {
+                self.state = State::Content;
+            }
+            return end.is_some();
+        }
         if let Some(at) = self.held.find(close) {
             tell(parts, Part::Reasoning(self.held[..at].trim_end().to_owned()));
             self.held.drain(..at + close.len());
@@ -170,8 +221,7 @@ impl Reader {
             return true;
         }
         let certain = if ended { self.held.trim_end().len() } else { undecided(&self.held, [close]) };
-        tell(parts, Part::Reasoning(self.held[..certain].to_owned()));
-        self.held.drain(..certain);
+        tell(parts, Part::Reasoning(self.held.drain(..certain).collect()));
         false
     }
 
@@ -181,21 +231,30 @@ impl Reader {
             tell(parts, Part::Content(std::mem::take(&mut self.held)));
             return false;
         };
-        if self.is_first && format.may_begin_unmarked() {
-            let mut text = self.held.trim_start();
+        if self.is_first && (format.may_begin_unmarked() || self.options.held == Held::CallsOrContent) {
+            let mut text = self.held.trim_ascii_start();
             if self.has_calls {
-                text = text.strip_prefix([';', ',']).unwrap_or(text).trim_start();
+                text = text.strip_prefix([';', ',']).unwrap_or(text).trim_ascii_start();
             }
             self.lead = self.held.len() - text.len();
-            match text.chars().next() {
-                Some('{' | '[') => {
-                    self.state = State::Call;
-                    return true;
-                }
-                None if !ended => return false,
-                // An opening mark may stand there still.
-                _ => {}
+            let begins = match self.options.held {
+                Held::CallsOrContent => self.triggers.iter().any(|trigger| text.starts_with(&trigger.text)),
+                _ => text.starts_with(['{', '[']),
+            };
+            if begins {
+                self.state = State::Call;
+                return true;
             }
+            // An opening mark may stand there still.
+            if !ended
+                && (text.is_empty() || self.triggers.iter().any(|trigger| trigger.text.starts_with(text)))
+            {
+                return false;
+            }
+        }
+        if self.options.held == Held::CallsOrContent {
+            self.say(self.held.len(), parts);
+            return false;
         }
         let found = format.openings().filter_map(|mark| self.held.find(mark)).min();
         if let Some(at) = found {
@@ -210,13 +269,22 @@ impl Reader {
         false
     }
 
+    /// Whether what begins behind [`Reader::lead`] is a call for certain.
+    fn is_certain(&self) -> bool {
+        let call = self.held.get(self.lead..).unwrap_or_default();
+        let begins =
+            |trigger: &Trigger| call.starts_with(&trigger.text) && (self.is_first || !trigger.is_first);
+        self.triggers.iter().any(begins)
+    }
+
     fn call(&mut self, ended: bool, parts: &mut Vec<Part>) -> bool {
         let Some((format, tools)) = self.options.calls.clone() else { return false };
         if !ended && self.goes_on_inside(parts) {
             return false;
         }
         // A call is read from its beginning each time, so not with every token: where it may end, and now and then.
-        let is_due = self.may_end || self.options.calls_are_certain;
+        let is_certain = self.is_certain();
+        let is_due = self.may_end || is_certain;
         let is_cheap = self.looked <= MOST_READINGS * self.held.len();
         let may_wait = !ended && self.held.len() < 2 * self.seen;
         if may_wait && !(is_due && is_cheap) {
@@ -226,7 +294,7 @@ impl Reader {
         self.looked += self.held.len() - self.lead;
         let mut scan = Scan::new(&self.held[self.lead..], ended, format, &tools);
         let result = scan.run();
-        let Scan { calls, open, .. } = scan;
+        let Scan { calls, open, is_open_verbatim, .. } = scan;
         match result {
             Ok(length) => {
                 self.tell_calls(&calls, parts);
@@ -238,9 +306,10 @@ impl Reader {
                 true
             }
             Err(Stop::More) => {
-                if self.options.calls_are_certain {
+                if is_certain {
                     self.tell_calls(&calls, parts);
-                    let begin = open.as_ref().map(|open| self.held.len() - open.arguments.len());
+                    let verbatim = open.as_ref().filter(|_| is_open_verbatim);
+                    let begin = verbatim.map(|open| self.held.len() - open.arguments.len());
                     self.tell_open(open, parts);
                     self.inside = begin.filter(|_| self.told.1 > 0).map(|at| Inside {
                         begin: at,
@@ -303,7 +372,8 @@ impl Reader {
             parts.push(Part::Call(name));
             self.has_calls = true;
         }
-        tell(parts, Part::Arguments(arguments[self.told.1..].to_owned()));
+        // It begins with what was told: where a grammar holds calls, no argument comes twice.
+        tell(parts, Part::Arguments(arguments.get(self.told.1..).unwrap_or_default().to_owned()));
         self.told.1 = arguments.len();
     }
 
@@ -318,7 +388,7 @@ impl Reader {
 
     fn skip_space(&mut self) {
         if self.skips_space {
-            let space = self.held.len() - self.held.trim_start().len();
+            let space = self.held.len() - self.held.trim_ascii_start().len();
             self.held.drain(..space);
             self.skips_space = self.held.is_empty();
         }
@@ -356,19 +426,6 @@ impl Inside {
         }
         false
     }
-}
-
-/// How much of a text surely stands in front of all marks, and is not the white space in front of one.
-fn undecided(text: &str, marks: impl IntoIterator<Item = &'static str>) -> usize {
-    let partial = |mark: &str| {
-        let most = text.len().min(mark.len() - 1);
-        (text.len() - most..=text.len())
-            .filter(|at| text.is_char_boundary(*at))
-            .find(|at| mark.starts_with(&text[*at..]))
-            .unwrap_or(text.len())
-    };
-    let certain = marks.into_iter().map(partial).min().unwrap_or(text.len());
-    text[..certain].trim_end().len()
 }
 
 /// Adds a part; what is like the last one goes on with it.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::formats::{CallFormat, Syntax, Tags};
+use super::formats::{CallFormat, Marks, NONE, Syntax, Tags, Unmarked, head};
 use super::tools::{Tool, ToolSet};
 
 /// A set of texts.
@@ -10,6 +10,10 @@ use super::tools::{Tool, ToolSet};
 pub enum Shape {
     /// This text; a control token in it is one.
     Text(String),
+    /// This text, letter by letter: a control token in it is none.
+    Letters(String),
+    /// What a regular expression matches.
+    Pattern(String),
     /// A JSON value by this schema.
     Json(Value),
     /// Any text, up to this one.
@@ -24,68 +28,95 @@ pub enum Shape {
     Several(Box<Shape>, Box<Shape>),
 }
 
-use Shape::{Json, OneOf, Optional, Sequence, Several, Text, Until};
+use Shape::{Json, Letters, OneOf, Optional, Pattern, Sequence, Several, Text, Until};
 
 impl CallFormat {
-    /// The texts that are calls of these tools: one call, or several.
+    /// The texts that are calls of these tools, and nothing else: one call, or several.
     #[must_use]
     pub fn shape(&self, tools: &ToolSet, one_call: bool) -> Shape {
+        let unit = self.one_shape(tools, one_call);
+        if one_call || !self.section.0.is_empty() || self.syntaxes[0].is_list() {
+            return unit;
+        }
+        let gap = (!self.gap.is_empty()).then(|| Optional(Box::new(text(self.gap))));
+        let next = Sequence(gap.into_iter().chain([unit.clone()]).collect());
+        Several(Box::new(unit), Box::new(next))
+    }
+
+    /// What begins with one of [`Self::triggers`]: a call, or a section or list of calls.
+    #[must_use]
+    pub fn one_shape(&self, tools: &ToolSet, one_call: bool) -> Shape {
+        let marked = (!self.mark().is_empty()).then_some(self.call);
+        let unmarked = (self.unmarked != Unmarked::Never).then_some(NONE);
+        let units = [marked, unmarked].into_iter().flatten();
+        OneOf(units.map(|marks| self.unit(tools, one_call, marks)).collect())
+    }
+
+    /// A call between these marks, or a section or list of calls.
+    fn unit(&self, tools: &ToolSet, one_call: bool, marks: Marks) -> Shape {
         let gap = self.gap;
-        let (open, close) = self.written_marks();
-        let marked = |body: Shape| match (open, close) {
-            ("", "") => body,
-            (_, "") => Sequence(vec![text(open), body]),
-            _ => Sequence(vec![text(&[open, gap].concat()), body, text(&[gap, close].concat())]),
-        };
-        let several = |shape: Shape, between: &str| match one_call {
-            true => shape,
-            false => Several(Box::new(shape.clone()), Box::new(shape.behind(between))),
-        };
+        let several = |shape: Shape, between: &str| if one_call { shape } else { several(shape, between) };
         let call = OneOf(tools.tools().iter().map(|tool| self.syntaxes[0].shape(tool)).collect());
-        let calls = match self.syntaxes[0] {
-            Syntax::Json { list: true, .. } | Syntax::Python => {
-                marked(Sequence(vec![text("["), several(call, ", "), text("]")]))
-            }
-            _ => several(marked(call), gap),
+        let body = match self.syntaxes[0].is_list() {
+            true => Sequence(vec![text("["), several(call, ", "), text("]")]),
+            false => call,
         };
         match self.section {
-            ("", _) => calls,
-            (open, close) => Sequence(vec![text(&[open, gap].concat()), calls, text(&[gap, close].concat())]),
+            ("", _) => between(marks, gap, body),
+            section => between(section, gap, several(between(marks, gap, body), gap)),
         }
     }
 }
 
+/// A mark, in control tokens or letter by letter.
+fn mark(mark: &str) -> [Shape; 2] {
+    [text(mark), Letters(mark.to_owned())]
+}
+
+/// What stands between marks, with or without the family's white space within them.
+fn between((open, close): Marks, gap: &str, body: Shape) -> Shape {
+    let mut parts = Vec::new();
+    if !open.is_empty() {
+        parts.push(OneOf(mark(open).into()));
+        // Where no mark closes, the family writes no white space behind the opening one either.
+        parts.extend((!gap.is_empty() && !close.is_empty()).then(|| Optional(Box::new(text(gap)))));
+    }
+    parts.push(body);
+    if !close.is_empty() {
+        // Of one piece with the mark: the lexer must tell it from the gap in front of a next call.
+        let mut closings = mark(&[gap, close].concat()).to_vec();
+        closings.extend((!gap.is_empty()).then(|| mark(close)).into_iter().flatten());
+        parts.push(OneOf(closings));
+    }
+    Sequence(parts)
+}
+
+fn several(shape: Shape, between: &str) -> Shape {
+    Several(Box::new(shape.clone()), Box::new(shape.behind(between)))
+}
+
 impl Syntax {
+    /// Whether a list holds all calls.
+    fn is_list(&self) -> bool {
+        matches!(self, Self::Json { list: true, .. } | Self::Python)
+    }
+
     fn shape(&self, tool: &Tool) -> Shape {
         let name = &tool.name;
         let arguments = || Json(object(&tool.parameters));
         match self {
-            Self::Json { keys: ("", _), .. } => {
-                Sequence(vec![text(&format!("{{\"{name}\": ")), arguments(), text("}")])
-            }
-            Self::Json { keys, .. } => {
-                let head = format!("{{\"{}\": \"{name}\", \"{}\": ", keys.0, keys.1);
-                Sequence(vec![text(&head), arguments(), text("}")])
-            }
-            Self::Named { before, between, after } => {
-                Sequence(vec![text(&[before, name.as_str(), between].concat()), arguments(), text(after)])
-            }
-            Self::Tagged(Tags { name: around, key, value, end }) => {
-                let argument = |(name, schema, _): &Argument<'_>| {
-                    let head = text(&[key.0, name, key.1, value.0].concat());
-                    let value = Sequence(vec![plain(schema, value.1), text("\n")]);
-                    Sequence(vec![head, value])
+            Self::Json { keys, .. } => Sequence(vec![text(&head(*keys, name)), arguments(), text("}")]),
+            Self::Named { before, id, between, after } => {
+                let between = match id.1 {
+                    "" => text(between),
+                    pattern => {
+                        let numbered = Sequence(vec![text(id.0), Pattern(pattern.to_owned()), text(between)]);
+                        OneOf(vec![text(between), numbered])
+                    }
                 };
-                let optional = |argument: &Argument<'_>, shape| match argument.2 {
-                    true => shape,
-                    false => Optional(Box::new(shape)),
-                };
-                let all = arguments_of(tool);
-                let mut parts = vec![text(&[around.0, name, around.1, "\n"].concat())];
-                parts.extend(all.iter().map(|a| optional(a, argument(a))));
-                parts.push(text(end));
-                Sequence(parts)
+                Sequence(vec![text(&[before, name.as_str()].concat()), between, arguments(), text(after)])
             }
+            Self::Tagged(tags) => tagged(tool, tags),
             Self::Python => {
                 let argument = |(name, schema, _): &Argument<'_>| {
                     Sequence(vec![text(&format!("{name}=")), Json((*schema).clone())])
@@ -107,12 +138,27 @@ impl Syntax {
     }
 }
 
+fn tagged(tool: &Tool, tags: &Tags) -> Shape {
+    let Tags { name, key, kinds, value, end } = tags;
+    let argument = |(name, schema, is_required): &Argument<'_>| {
+        let kind = if strings(schema) { kinds.0 } else { kinds.1 };
+        let head = text(&[key.0, name, key.1, kind, value.0].concat());
+        let tag = Sequence(vec![head, plain(schema, value.1, true), text("\n")]);
+        if *is_required { tag } else { Optional(Box::new(tag)) }
+    };
+    let mut parts = vec![text(&[name.0, &tool.name, name.1, "\n"].concat())];
+    parts.extend(arguments_of(tool).iter().map(argument));
+    parts.push(text(end));
+    Sequence(parts)
+}
+
 impl Shape {
     /// This, with a text in front that is of one piece with its own: a lexer that has begun with one text can't take up
     /// another one in its middle.
     fn behind(self, text: &str) -> Self {
         match self {
             Text(own) => Text([text, &own].concat()),
+            Letters(own) => Letters([text, &own].concat()),
             OneOf(options) => OneOf(options.into_iter().map(|option| option.behind(text)).collect()),
             Sequence(mut parts) if !parts.is_empty() => {
                 let first = parts.remove(0).behind(text);
@@ -159,21 +205,22 @@ fn separated(arguments: &[Argument<'_>], between: &str, shape: impl Fn(&Argument
     }
 }
 
-/// A value as plain text up to `close`, by its schema.
-fn plain(schema: &Value, close: &str) -> Shape {
-    match (strings(schema), &schema["enum"]) {
+/// A value as plain text up to `close`, by its schema; lines of its own may hold it, where the notation has them.
+fn plain(schema: &Value, close: &str, has_lines: bool) -> Shape {
+    let line = || has_lines.then(|| Optional(Box::new(text("\n"))));
+    let value = match (strings(schema), &schema["enum"]) {
         (true, Value::Array(values)) if values.iter().all(Value::is_string) => {
-            let value = |value: &Value| text(value.as_str().unwrap_or_default());
-            Sequence(vec![OneOf(values.iter().map(value).collect()), text(close)])
+            OneOf(values.iter().map(|value| text(value.as_str().unwrap_or_default())).collect())
         }
-        (true, _) => Until(close.to_owned()),
-        (false, _) => Sequence(vec![Json(schema.clone()), text(close)]),
-    }
+        (true, _) => return Until(close.to_owned()),
+        (false, _) => Json(schema.clone()),
+    };
+    Sequence(line().into_iter().chain([value]).chain(line()).chain([text(close)]).collect())
 }
 
 fn braced(schema: &Value, quote: &str) -> Shape {
     match strings(schema) {
-        true => Sequence(vec![text(quote), plain(schema, quote)]),
+        true => Sequence(vec![text(quote), plain(schema, quote, false)]),
         false => Json(schema.clone()),
     }
 }

@@ -1,10 +1,10 @@
 //! Calls out of text, by the notation of a format.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::cursor::{Cursor, Read, Stop};
+use super::cursor::{Cursor, Read, Stop, undecided};
 use super::formats::{CallFormat, Syntax, Tags};
-use super::loose::{Notation, PYTHON};
+use super::loose::{Members, Notation, PYTHON};
 use super::tools::{ToolCall, ToolSet, call};
 
 /// Characters between a call's name and its arguments that are skipped, at most.
@@ -20,13 +20,22 @@ pub(super) struct Scan<'a> {
     tools: &'a ToolSet,
     /// The calls that are complete.
     pub(super) calls: Vec<ToolCall>,
-    /// A call whose arguments, written as an object, go on.
+    /// A call whose arguments go on: what is certain of them.
     pub(super) open: Option<ToolCall>,
+    /// Those arguments are written as they are told, up to the end of the text.
+    pub(super) is_open_verbatim: bool,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(text: &'a str, ended: bool, format: &'static CallFormat, tools: &'a ToolSet) -> Self {
-        Self { cursor: Cursor::new(text, ended), format, tools, calls: Vec::new(), open: None }
+        Self {
+            cursor: Cursor::new(text, ended),
+            format,
+            tools,
+            calls: Vec::new(),
+            open: None,
+            is_open_verbatim: false,
+        }
     }
 
     /// Reads a call, or a section of calls. How many bytes they are.
@@ -79,7 +88,7 @@ impl<'a> Scan<'a> {
     fn calls(&mut self, syntax: &Syntax) -> Read<()> {
         match syntax {
             Syntax::Json { .. } => self.json(),
-            Syntax::Named { before, between, after } => self.named(before, between, after),
+            Syntax::Named { before, id: _, between, after } => self.named(before, between, after),
             Syntax::Tagged(tags) => self.tagged(tags),
             Syntax::Python => self.python(),
             Syntax::Braces { quotes } => self.braces(Notation { quotes }),
@@ -120,7 +129,7 @@ impl<'a> Scan<'a> {
         let (mut name, mut arguments) = (None, None);
         self.members(&mut name, &mut arguments)?;
         let name = name.filter(|name| self.tools.has(name)).ok_or(Stop::Wrong)?;
-        self.calls.push(call(&name, arguments)?);
+        self.push(call(&name, arguments)?);
         Ok(())
     }
 
@@ -160,15 +169,25 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The arguments of a call; while they go on, they are [`Self::open`].
+    /// The arguments of a call, which is [`Self::open`] until it is complete.
     fn value(&mut self, name: Option<&String>) -> Read<&'a str> {
         let begun = self.cursor.rest();
         let result = self.cursor.json();
-        let name = name.filter(|name| begun.starts_with('{') && self.tools.has(name));
-        if let (Err(Stop::More), Some(name)) = (result, name) {
-            self.open = Some(ToolCall { name: name.clone(), arguments: begun.to_owned() });
+        if let Some(name) = name.filter(|name| begun.starts_with('{') && self.tools.has(name)) {
+            let so_far = match result {
+                Ok(arguments) => Some(arguments),
+                Err(Stop::More) => Some(begun),
+                Err(Stop::Wrong) => None,
+            };
+            self.open = so_far.map(|text| ToolCall { name: name.clone(), arguments: text.to_owned() });
+            self.is_open_verbatim = result.is_err();
         }
         result
+    }
+
+    fn push(&mut self, call: ToolCall) {
+        self.calls.push(call);
+        self.open = None;
     }
 
     fn named(&mut self, before: &str, between: &str, after: &str) -> Read<()> {
@@ -182,7 +201,7 @@ impl<'a> Scan<'a> {
         }
         self.cursor.space();
         let arguments = self.value(Some(&name))?;
-        self.calls.push(call(&name, Some(arguments))?);
+        self.push(call(&name, Some(arguments))?);
         if !self.cursor.is_end() {
             self.cursor.expect(after)?;
         }
@@ -193,7 +212,12 @@ impl<'a> Scan<'a> {
         self.cursor.expect(tags.name.0)?;
         let name = self.tools.name(&mut self.cursor)?.to_owned();
         self.cursor.expect(tags.name.1)?;
-        let mut arguments = Map::new();
+        let mut members = Members::default();
+        let result = self.tagged_members(tags, &name, &mut members);
+        self.converted(name, members, result)
+    }
+
+    fn tagged_members(&mut self, tags: &Tags, name: &str, members: &mut Members) -> Read<()> {
         loop {
             self.cursor.space();
             if self.cursor.is_end() || !self.cursor.has(tags.key.0)? {
@@ -203,14 +227,32 @@ impl<'a> Scan<'a> {
             if !tags.value.0.is_empty() {
                 self.cursor.until(tags.value.0)?;
             }
-            let text = self.tagged_value(tags)?;
-            arguments.insert(key.to_owned(), self.tools.value(&name, key, text));
+            let begun = self.cursor.rest();
+            let text = self.tagged_value(tags).inspect_err(|_| {
+                let text = certain(begun, tags.value.1).filter(|_| self.tools.is_text(name, key));
+                members.open = text.map(|text| (key.to_owned(), text.to_owned()));
+            })?;
+            members.done.insert(key.to_owned(), self.tools.value(name, key, text));
         }
-        if !self.cursor.is_end() {
-            self.cursor.expect(tags.end)?;
+        if self.cursor.is_end() { Ok(()) } else { self.cursor.expect(tags.end) }
+    }
+
+    /// A call whose arguments are told in another notation than they are written in.
+    fn converted(&mut self, name: String, members: Members, result: Read<()>) -> Read<()> {
+        let mut arguments = Value::Object(members.done).to_string();
+        if result == Err(Stop::More) {
+            arguments.pop();
+            if let Some((key, text)) = members.open {
+                let between = if arguments.len() > 1 { "," } else { "" };
+                let mut text = Value::from(text).to_string();
+                text.pop();
+                arguments = format!("{arguments}{between}{}:{text}", Value::from(key));
+            }
+            self.open = Some(ToolCall { name, arguments });
+        } else if result.is_ok() {
+            self.push(ToolCall { name, arguments });
         }
-        self.calls.push(ToolCall { name, arguments: Value::Object(arguments).to_string() });
-        Ok(())
+        result
     }
 
     /// A value up to a closing tag that another key, or the call's end, follows: text may contain such a tag.
@@ -240,17 +282,26 @@ impl<'a> Scan<'a> {
         let name = self.tools.name(&mut self.cursor)?.to_owned();
         self.cursor.has(".call")?;
         self.cursor.expect("(")?;
-        let arguments = PYTHON.members(&mut self.cursor, "=", ")")?;
-        self.calls.push(ToolCall { name, arguments: Value::Object(arguments).to_string() });
-        Ok(())
+        let mut members = Members::default();
+        let result = PYTHON.members(&mut self.cursor, ("=", ")"), &mut members);
+        self.converted(name, members, result)
     }
 
     fn braces(&mut self, notation: Notation) -> Read<()> {
         self.cursor.expect("call:")?;
         let name = self.tools.name(&mut self.cursor)?.to_owned();
         self.cursor.expect("{")?;
-        let arguments = notation.members(&mut self.cursor, ":", "}")?;
-        self.calls.push(ToolCall { name, arguments: Value::Object(arguments).to_string() });
-        Ok(())
+        let mut members = Members::default();
+        let result = notation.members(&mut self.cursor, (":", "}"), &mut members);
+        self.converted(name, members, result)
     }
+}
+
+/// What is certain of a value that is text and goes on up to `close`; `None` while nothing is.
+fn certain<'a>(text: &'a str, close: &str) -> Option<&'a str> {
+    let text = text.strip_prefix('\n').unwrap_or(text);
+    let is_quoted = "<![CDATA[".starts_with(text) || text.starts_with("<![CDATA[");
+    let end = text.find(close).unwrap_or(text.len());
+    let length = undecided(&text[..end], [close]);
+    (!is_quoted && length > 0).then(|| &text[..length])
 }

@@ -60,16 +60,25 @@ impl ToolSet {
         if !cursor.is_end() && goes_on(cursor.peek()?) { Err(Stop::Wrong) } else { Ok(name) }
     }
 
+    /// Whether an argument that is written as plain text is a string, whatever the text is.
+    pub(super) fn is_text(&self, tool: &str, key: &str) -> bool {
+        let types = self.schema(tool, key).map(types).unwrap_or_default();
+        types.contains(&"string") && !types.contains(&"null")
+    }
+
+    fn schema(&self, tool: &str, key: &str) -> Option<&Value> {
+        self.0.iter().find(|t| t.name == tool).map(|t| &t.parameters["properties"][key])
+    }
+
     /// The value of an argument that was written as plain text: what it is depends on the schema.
     pub(super) fn value(&self, tool: &str, key: &str, text: &str) -> Value {
-        let schema = self.0.iter().find(|t| t.name == tool).map(|t| &t.parameters["properties"][key]);
         let parsed = serde_json::from_str::<Value>(text.trim()).ok().or_else(|| match text.trim() {
             "True" => Some(Value::Bool(true)),
             "False" => Some(Value::Bool(false)),
             "None" => Some(Value::Null),
             _ => None,
         });
-        let types = schema.map(types).unwrap_or_default();
+        let types = self.schema(tool, key).map(types).unwrap_or_default();
         match parsed {
             // Where a string may stand, the text is one, but for a null that may stand there too.
             Some(Value::Null) if types.contains(&"null") || !types.contains(&"string") => Value::Null,

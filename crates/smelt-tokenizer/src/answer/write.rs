@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::formats::{CallFormat, Syntax, Tags};
+use super::formats::{CallFormat, Syntax, Tags, head};
 
 /// A tool's name and the arguments that it is called with.
 type Call<'a> = (&'a str, &'a Map<String, Value>);
@@ -40,13 +40,17 @@ impl Syntax {
         };
         let object = Value::Object(arguments.clone());
         match self {
-            Self::Json { keys: ("", _), .. } => format!("{{\"{name}\": {object}}}"),
-            Self::Json { keys, .. } => format!("{{\"{}\": \"{name}\", \"{}\": {object}}}", keys.0, keys.1),
-            Self::Named { before, between, after } => format!("{before}{name}{between}{object}{after}"),
-            Self::Tagged(Tags { name: around, key, value, end }) => {
+            Self::Json { keys, .. } => format!("{}{object}}}", head(*keys, name)),
+            Self::Named { before, id: _, between, after } => {
+                format!("{before}{name}{between}{object}{after}")
+            }
+            Self::Tagged(Tags { name: around, key, kinds, value, end }) => {
                 let tag = |(k, v): (&String, &Value)| {
-                    let text = v.as_str().map_or_else(|| v.to_string(), str::to_owned);
-                    [key.0, k, key.1, value.0, &text, value.1, "\n"].concat()
+                    let (kind, text) = match v.as_str() {
+                        Some(text) => (kinds.0, text.to_owned()),
+                        None => (kinds.1, v.to_string()),
+                    };
+                    [key.0, k, key.1, kind, value.0, &text, value.1, "\n"].concat()
                 };
                 let tags: String = arguments.iter().map(tag).collect();
                 format!("{}{name}{}\n{tags}{end}", around.0, around.1)

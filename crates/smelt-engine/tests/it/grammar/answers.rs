@@ -139,7 +139,8 @@ fn thoughts_are_free_and_the_answer_behind_them_is_not() {
         (false, "<think></think>"),
         (false, ""),
     ] {
-        let mut constraint = model.constrain_behind_thoughts(&grammar, tags, is_open).unwrap();
+        let then = model.constrain(&grammar).unwrap();
+        let mut constraint = model.behind_thoughts(then, tags, is_open);
         for id in encode(said) {
             let mask = constraint.mask().unwrap().unwrap();
             assert!(allows(mask, id) && !allows(mask, end), "{said:?}: {:?}", tokenizer.piece(id));
@@ -158,7 +159,8 @@ fn thoughts_are_free_and_the_answer_behind_them_is_not() {
         }
     }
     // No token closes the block and goes on with the answer unseen.
-    let mut constraint = model.constrain_behind_thoughts(&grammar, tags, true).unwrap();
+    let then = model.constrain(&grammar).unwrap();
+    let mut constraint = model.behind_thoughts(then, tags, true);
     let crossing = (0..tokenizer.vocab_size() as u32).find(|id| {
         tokenizer
             .token_bytes(*id, false)
