@@ -41,11 +41,15 @@ pub(crate) fn check_lengths(texts: &[Text], context: usize, param: &str) -> Resu
     let Some((i, text)) = texts.iter().enumerate().find(|(_, text)| text.tokens.len() > context) else {
         return Ok(());
     };
-    let n = text.tokens.len();
     let param = if texts.len() > 1 { format!("{param}[{i}]") } else { param.to_owned() };
+    Err(too_long(param, text.tokens.len(), context))
+}
+
+/// What is told of a text of `n` tokens that doesn't fit the context.
+pub(crate) fn too_long(param: String, n: usize, context: usize) -> ApiError {
     let message = format!(
         "This model's maximum context length is {context} tokens, but `{param}` has {n} tokens. Shorten the text."
     );
     let error = ApiError::new(Code::ContextLengthExceeded, message);
-    Err(ApiError { param: Some(param), lengths: Some((n, context)), ..error })
+    ApiError { param: Some(param), lengths: Some((n, context)), ..error }
 }

@@ -6,9 +6,10 @@ use smelt_api::rerank::{Document, Ranked, Ranking, RerankRequest};
 use smelt_api::{ApiError, Code};
 use smelt_engine::Reranking;
 use smelt_engine::scheduler::PoolRequest;
+use smelt_engine::tokenizer::Special;
 
 use crate::app::{Call, json};
-use crate::pool::{check_lengths, pool};
+use crate::pool::{check_lengths, pool, too_long};
 use crate::prompt::beside;
 
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
@@ -18,6 +19,17 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let (query, documents) = (std::mem::take(&mut wanted.query), std::mem::take(&mut wanted.documents));
     let (instruction, encoding) = (wanted.instruction.take(), model.clone());
     let prepared = beside(move || {
+        // They stand in the text of every document: all of these could be larger than any memory.
+        for (param, text) in [("query", Some(&query)), ("instruction", instruction.as_ref())] {
+            let encode =
+                |text: &String| encoding.model().tokenizer().encode(text, Special::Text, false).len();
+            match text.map(encode) {
+                Some(n) if n > encoding.context => {
+                    return Err(too_long(param.to_owned(), n, encoding.context));
+                }
+                _ => {}
+            }
+        }
         let reranking = encoding.model().rerank(&query, &documents, instruction.as_deref());
         let reranking = reranking.map_err(|error| ApiError::new(Code::InvalidValue, error.to_string()))?;
         check_lengths(&reranking.texts, encoding.context, "documents")?;

@@ -314,6 +314,14 @@ fn keys(network: &NetworkArgs) -> Result<Vec<ApiKey>> {
     if keys.iter().any(String::is_empty) {
         return Err(Usage("an API key must not be empty".to_owned()).into());
     }
+    // Any other is never the one that a request has.
+    let can_be_sent =
+        |key: &String| key.trim() == key && key.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if !keys.iter().all(can_be_sent) {
+        let problem =
+            "an API key must be of visible ASCII characters, without spaces at its ends: a header carries it";
+        return Err(Usage(problem.to_owned()).into());
+    }
     Ok(keys.iter().map(|key| ApiKey::new(key)).collect())
 }
 

@@ -474,6 +474,14 @@ fn texts_become_a_line_each() {
     let events = run(&[&args[..], &["--json", "--dimensions", "3", "a fish", "a cat"]].concat(), "").events();
     assert_eq!((&events[1]["index"], &events[1]["tokens"]), (&1.into(), &4.into()));
     assert_eq!(events[1]["embedding"].as_array().unwrap().len(), 3);
+    // Of each token, raw.
+    let states =
+        run(&[&args[..], &["--pooling", "none", "--dimensions", "3", "a fish", "a cat"]].concat(), "").ok();
+    let states = states.lines().map(|line| serde_json::from_str::<Vec<Vec<f32>>>(line).unwrap());
+    assert_eq!(states.map(|text| (text.len(), text[0].len())).collect::<Vec<_>>(), [(4, 3), (4, 3)]);
+    assert_ne!(run(&[&args[..], &["--pooling", "mean", "a fish", "a cat"]].concat(), "").ok(), given);
+    assert_eq!(run(&[&args[..], &["--pooling", "cls", "a fish", "a cat"]].concat(), "").ok(), given);
+    run(&[&args[..], &["--pooling", "rank", "a"]].concat(), "").failed(2, "none, mean, cls, last");
     run(&[&args[..], &["--dimensions", "49", "a"]].concat(), "").failed(2, "embeddings have 48 values");
     run(&["run", model.to_str().unwrap(), "a"], "").failed(1, "can't generate text");
 }

@@ -275,14 +275,24 @@ impl Child {
             }
             scheduler::Event::Failed(failure) => {
                 self.open().remove(&attempt);
-                let event = Event::Failed(described(&failure));
-                if let scheduler::Failure::Panic(why) = failure {
-                    self.break_down(why);
+                self.event(attempt, Event::Failed(described(&failure)));
+                if is_final(&failure) {
+                    self.break_down(failure.to_string());
                 }
-                event
+                return;
             }
         };
         self.event(attempt, event);
+    }
+}
+
+/// Whether the engine is of no use any more: it has a defect, or its file was changed under it. Another one can read the
+/// file anew.
+fn is_final(failure: &scheduler::Failure) -> bool {
+    match failure {
+        scheduler::Failure::Engine(error) => matches!(**error, smelt_engine::Error::Checkpoint(_)),
+        scheduler::Failure::Panic(_) => true,
+        scheduler::Failure::Stopped => false,
     }
 }
 

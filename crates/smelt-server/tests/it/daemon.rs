@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use smelt_engine::Model;
 use smelt_server::{Launch, Limits, ModelSource, Settings};
 
-use crate::support::{Running, Tagged, chat, source, with};
+use crate::support::{MODEL, Running, Tagged, chat, source, with};
 
 const CHAT: &str = "/v1/chat/completions";
 /// An answer of this length is never waited for.
@@ -186,4 +186,21 @@ fn an_engine_that_is_stuck_is_started_again() {
     assert_eq!(server.ask(CHAT, &chat(3))["usage"]["completion_tokens"], 3);
     assert_eq!(server.metric("smelt_engine_restarts_total{model_name=\"tiny:latest\"} "), 1.0);
     assert_eq!(server.metric("smelt_requests_failed_total{model_name=\"tiny:latest\"} "), 1.0);
+}
+
+#[test]
+fn a_file_that_was_changed_in_use_is_read_anew() {
+    let good = std::fs::read(source(512).file).unwrap();
+    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    std::fs::write(file.path(), &good).unwrap();
+    let model = ModelSource { file: file.path().to_owned(), ..source(512) };
+    let server = Running::start(Settings::default(), vec![model]);
+    server.wait(|| server.get("/health").status == 200);
+    ask(&server, MODEL);
+    file.as_file().set_len(1000).unwrap();
+    let (status, _, message) = error(server.post(CHAT, &chat(3)));
+    assert!(status == 500 && message.contains("changed while it was in use"), "{status}: {message}");
+    // An engine that has seen that would answer nothing for ever.
+    std::fs::write(file.path(), &good).unwrap();
+    server.wait(|| server.post(CHAT, &chat(3)).status == 200);
 }

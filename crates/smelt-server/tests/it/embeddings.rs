@@ -366,6 +366,12 @@ fn documents_are_ranked_by_their_scores() {
         error(&server, "/v1/rerank", &long),
         (400, "context_length_exceeded".to_owned(), "documents[1]".to_owned())
     );
+    // A query that is too long is not put together with every document first, which would take some 10 GB here.
+    let long = json!({"model": "bert", "query": "fish ".repeat(1 << 20), "documents": vec!["a"; 2000]});
+    assert_eq!(
+        error(&server, "/v1/rerank", &long),
+        (400, "context_length_exceeded".to_owned(), "query".to_owned())
+    );
     let told = with(&ask, json!({"instruction": "find fish"}));
     assert!(server.post("/v1/rerank", &told).text().contains("can't follow an instruction"));
 }
