@@ -229,12 +229,26 @@ fn labels_are_scored_as_the_reference_does() {
     assert!(off(&states(Pooling::None), &right.values) < 1e-5);
 }
 
+#[test]
+fn states_of_a_bert_that_rotates_equal_transformers() {
+    let reference = Npz::open("nomic-bert/ref.npz");
+    let scheduler = start(load(&data("nomic-bert/nomic-bert-f16.gguf"), &one_thread()));
+    let text = |name: &str| ids(&reference.i32(name).values);
+    let pair = Text { tokens: text("input_ids"), segments: text("segments") };
+    let texts = vec![pair, text("second_input_ids").into()];
+    let found = pool(&scheduler.handle(), texts, Task::Embedding(Pooling::None)).unwrap();
+    for (found, name) in found.iter().zip(["states", "second_states"]) {
+        assert!(off(found, &reference.f32(name).values) < 1e-5, "{name}");
+    }
+}
+
 /// Models, what is wanted of them, and how much cache there is.
 fn cases() -> Vec<(PathBuf, Task, usize)> {
     let (bert, llama) = (data("bert/bert-f16.gguf"), data("tiny/llama/llama-f16.gguf"));
     vec![
         (bert.clone(), Task::Embedding(Pooling::First), 64),
         (bert, Task::Labels, 5),
+        (data("nomic-bert/nomic-bert-f16.gguf"), Task::Embedding(Pooling::Mean), 64),
         (llama.clone(), Task::Embedding(Pooling::Last), 64),
         (data("tiny/gemma3/gemma3-f16.gguf"), Task::Logits([5, 300].into()), 9),
         (llama.clone(), Task::Embedding(Pooling::Mean), 64),

@@ -6,6 +6,7 @@ mod gemma2;
 mod gemma3;
 mod granite;
 mod llama;
+mod nomic_bert;
 mod olmo2;
 mod phi3;
 mod qwen2;
@@ -40,6 +41,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &gemma3::GEMMA3,
     &granite::GRANITE,
     &llama::LLAMA,
+    &nomic_bert::NOMIC_BERT,
     &olmo2::OLMO2,
     &phi3::PHI3,
     &qwen2::QWEN2,
@@ -210,6 +212,31 @@ impl ModelSpec {
     fn each_attention(self, f: impl Fn(usize, &mut AttentionSpec)) -> Self {
         self.each_layer(|index, layer| f(index, &mut layer.attention))
     }
+}
+
+/// What BERT and its kin share: layer norms behind the residual, one on the sum that the layers begin with and none behind
+/// them, and states as what they are for, or labels.
+fn encoder(
+    keys: &Keys<'_>,
+    rope: impl FnOnce(usize) -> Result<Option<RopeSpec>, Error>,
+) -> Result<ModelSpec, Error> {
+    let mut spec = transformer(keys, Norm::Layer, rope)?;
+    let segments = rows(keys, "token_types.weight");
+    spec.embedding = EmbeddingSpec { scale: 1.0, positions: None, segments, norm: true };
+    spec.output_norm = false;
+    spec.head = head(keys)?.unwrap_or(Head::None);
+    // What the key says of other families is the usual here.
+    let mask = if keys.flag("attention.causal")? == Some(true) { Mask::Causal } else { Mask::Full };
+    spec.pooling = pooling(keys, mask)?;
+    Ok(spec.each_layer(|_, layer| {
+        layer.norms = NormPlacement::AfterResidual;
+        layer.attention.mask = mask;
+    }))
+}
+
+/// Rows of a table, if the file has it.
+fn rows(keys: &Keys<'_>, name: &str) -> Option<usize> {
+    Some(keys.checkpoint().tensor(name)?.info.shape.get(1).copied().unwrap_or(1))
 }
 
 /// What Gemma's generations share: embeddings scaled by √hidden_dim, a GELU gate. (Norm weights are stored with their
