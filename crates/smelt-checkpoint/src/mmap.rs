@@ -39,6 +39,10 @@ impl Map {
         // never writes to a model file that it has open; if another process cuts the file, the guard below turns the
         // fault into zeros, and the parser has copied everything that it bases lengths on out of the map.
         let map = unsafe { Mmap::map(&file)? };
+        // A wish: where the file is not in memory yet, a system that can reads it into large pages, which spare the CPU many
+        // look-ups of addresses. Weights are read from the map for as long as the model runs.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
         let guard = guard::Guard::new(map.as_ptr() as usize, map.len());
         Ok(Self { map, file, guard })
     }
