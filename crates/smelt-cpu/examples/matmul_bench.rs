@@ -1,4 +1,5 @@
-//! Speed of the matmul kernels: `cargo run --release -p smelt-cpu --example matmul_bench [ISA] [FORMAT ...]`.
+//! Speed of the matmul kernels: `cargo run --release -p smelt-cpu --example matmul_bench [ISA] [decode] [FORMAT ...] [NxK ...]`.
+//! With `decode` prefill is left out; other shapes than the usual ones are given as output rows times values a row.
 //!
 //! For each format, shape and number of threads: decode (one token over weights in a cache, then one and eight over more
 //! weights than caches hold) in GB/s, and prefill (512 tokens) in GMAC/s, each as the median and the best tenth of short slices.
@@ -13,7 +14,7 @@ use smelt_cpu::{Cpu, CpuSettings};
 use smelt_quant::{FORMATS, Format};
 use std::time::Instant;
 
-const SHAPES: [(usize, usize); 2] = [(576, 1536), (2048, 8192)];
+const SHAPES: &[(usize, usize)] = &[(576, 1536), (2048, 8192)];
 const PREFILL: usize = 512;
 /// Decode walks over at least this many bytes of weights.
 const DECODE_BYTES: usize = 256 << 20;
@@ -84,6 +85,7 @@ fn measure(
     (n, k): (usize, usize),
     threads: usize,
     bytes: &[u8],
+    prefill: bool,
 ) -> [Rate; 4] {
     let kernel = Kernel::for_format(format, isa);
     let row_bytes = format.row_bytes(k).expect("shapes are whole blocks");
@@ -116,7 +118,8 @@ fn measure(
             (short * row_bytes) as f64 / 1e9
         })
     };
-    [cached, decode(1), decode(8), run(PREFILL, n, granule, (PREFILL * k) as f64)]
+    let many = if prefill { run(PREFILL, n, granule, (PREFILL * k) as f64) } else { Rate::default() };
+    [cached, decode(1), decode(8), many]
 }
 
 /// GB/s of reading memory.
@@ -140,6 +143,16 @@ fn main() {
     if named.is_some() {
         args.remove(0);
     }
+    let prefill = args.first().is_none_or(|a| a != "decode");
+    if !prefill {
+        args.remove(0);
+    }
+    let shape = |a: &String| a.split_once('x').and_then(|(n, k)| Some((n.parse().ok()?, k.parse().ok()?)));
+    let mut shapes: Vec<(usize, usize)> = args.iter().filter_map(shape).collect();
+    args.retain(|a| shape(a).is_none());
+    if shapes.is_empty() {
+        shapes.extend(SHAPES);
+    }
     let choice = named.map_or(IsaChoice::Auto, IsaChoice::Only);
     let isa = Isa::resolve(choice).expect("the CPU has the instruction set");
     let bytes = noise(DECODE_BYTES);
@@ -162,9 +175,9 @@ fn main() {
         if !args.is_empty() && !args.iter().any(|a| a.eq_ignore_ascii_case(format.name)) {
             continue;
         }
-        for (n, k) in SHAPES.into_iter().filter(|(_, k)| format.row_bytes(*k).is_some()) {
+        for (n, k) in shapes.iter().copied().filter(|(_, k)| format.row_bytes(*k).is_some()) {
             for threads in [1, 2] {
-                let [c, d, e, p] = measure(format, isa, (n, k), threads, &bytes);
+                let [c, d, e, p] = measure(format, isa, (n, k), threads, &bytes, prefill);
                 let name = format!("{} {}", format.name, isa.name());
                 println!(
                     "{name:<22} {n:>5} x {k:>4} {threads:>3} {:>8.1} {:>7.1} {:>8.1} {:>7.1} {:>8.1} {:>7.1} {:>10.1} {:>7.1}",

@@ -8,7 +8,7 @@ use crate::memory::{Buffer, Slots, View};
 use crate::peak::{self, Peaks};
 use crate::placement::{self, Numa, Repack, Weights};
 use crate::plan::{KINDS, RowOp, RowStage, Stage, compile, kind_index};
-use crate::pool::Pool;
+use crate::pool::{Expected, Pool};
 use crate::rope::RopeTables;
 use crate::topology::{Node, System, ThreadPlan, interleave_thread, nodes};
 use crate::wide::Vectors;
@@ -208,10 +208,13 @@ impl Backend for Cpu {
         let of = output_index(inputs.output);
         let stages = std::mem::take(&mut prepared.stages[of]);
         let mut interrupted = false;
-        for stage in &stages {
+        for (i, stage) in stages.iter().enumerate() {
             interrupted = self.interrupt.load(Ordering::Relaxed);
             if interrupted {
                 break;
+            }
+            if !matches!(stage, Stage::Rows(_)) {
+                prepared.expect(stages[i + 1..].iter().chain(&stages), inputs, &self.pool, self.vectors);
             }
             prepared.execute(stage, inputs, &self.pool, (self.vectors, self.isa));
         }
@@ -312,6 +315,41 @@ impl Prepared {
         }
     }
 
+    /// The stage's rows in this step.
+    fn count(logit_rows: bool, inputs: &StepInputs<'_>) -> usize {
+        if logit_rows { inputs.logit_rows.len() } else { inputs.tokens.len() }
+    }
+
+    fn products(&self, vectors: Vectors) -> products::Context<'_> {
+        products::Context {
+            vectors,
+            views: &self.views,
+            weights: &self.weights,
+            constants: &self.constants,
+            acts: &self.acts,
+            scratch: &self.matmul_scratch,
+        }
+    }
+
+    /// Lets threads that wait ask for the weights that the first of `later` stages with weights reads.
+    fn expect<'a>(
+        &self,
+        mut later: impl Iterator<Item = &'a Stage>,
+        inputs: &StepInputs<'_>,
+        pool: &Pool,
+        vectors: Vectors,
+    ) {
+        // Which experts are next is not known yet.
+        let weighty = later.find(|stage| matches!(stage, Stage::Product(_) | Stage::Moe(_)));
+        match weighty {
+            Some(Stage::Product(product)) => {
+                let rows = Self::count(product.logit_rows, inputs);
+                products::expect(product, rows, pool, &self.products(vectors));
+            }
+            _ => pool.expect(|_| Expected::default()),
+        }
+    }
+
     fn execute(
         &mut self,
         stage: &Stage,
@@ -319,22 +357,12 @@ impl Prepared {
         pool: &Pool,
         (vectors, isa): (Vectors, Isa),
     ) {
-        let rows = |logit: bool| if logit { inputs.logit_rows.len() } else { inputs.tokens.len() };
+        let rows = |logit: bool| Self::count(logit, inputs);
         match stage {
             Stage::Rows(stage) => self.rows(stage, rows(stage.logit_rows), inputs, pool, (vectors, isa)),
-            Stage::Product(product) => products::run(
-                product,
-                rows(product.logit_rows),
-                pool,
-                products::Context {
-                    vectors,
-                    views: &self.views,
-                    weights: &self.weights,
-                    constants: &self.constants,
-                    acts: &self.acts,
-                    scratch: &self.matmul_scratch,
-                },
-            ),
+            Stage::Product(product) => {
+                products::run(product, rows(product.logit_rows), pool, self.products(vectors));
+            }
             Stage::Attention(x) => attention::attend(
                 x,
                 self.views[x.q.index()],

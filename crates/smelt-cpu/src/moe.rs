@@ -10,7 +10,7 @@ use crate::matmul::{FEW, Kernel, QuantizedActs, Scratch, Tokens, matmul_rows, pr
 use crate::memory::{Buffer, Plain, Slots, View};
 use crate::placement::Weights;
 use crate::plan::{KINDS, kind_index};
-use crate::pool::Pool;
+use crate::pool::{Pace, Pool};
 use crate::products::chunk_rows;
 use crate::wide::Vectors;
 use smelt_backend::{Error, Gating, Moe, Op, Program, Weight};
@@ -284,13 +284,15 @@ fn experts(
     if most > FEW {
         return pool.chunks(groups.len() * pieces, run);
     }
-    pool.runs(groups.len() * pieces, 0, |worker, chunk, continues| {
-        if !continues || chunk % pieces == 0 {
-            for weight in weights {
-                let bytes = weight.of(groups[chunk / pieces].expert);
-                prefetch_few(bytes, bytes.len() / n_out, chunk % pieces * step);
+    pool.runs(groups.len() * pieces, Pace { most: 1, leave: 0 }, |worker, chunks, continues| {
+        for chunk in chunks.clone() {
+            if chunk % pieces == 0 || chunk == chunks.start && !continues {
+                for weight in weights {
+                    let bytes = weight.of(groups[chunk / pieces].expert);
+                    prefetch_few(&weight.kernel, bytes, bytes.len() / n_out, chunk % pieces * step);
+                }
             }
+            run(worker, chunk);
         }
-        run(worker, chunk);
     });
 }

@@ -115,6 +115,11 @@ impl Weights {
         Ok(Self { copies, nodes: nodes.to_vec() })
     }
 
+    /// Whether threads on other nodes read other copies.
+    pub(crate) fn are_mirrored(&self) -> bool {
+        self.copies.len() > 1
+    }
+
     /// The set for a thread on this CPU.
     fn on(&self, cpu: usize) -> &[WeightBytes] {
         let node = self.nodes.iter().position(|node| node.cpus.contains(&cpu)).unwrap_or(0);

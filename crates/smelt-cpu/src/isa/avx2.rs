@@ -32,18 +32,16 @@ fn start<const N: usize, T>(x: &[T]) -> *const T {
     x[..N].as_ptr()
 }
 
-/// The lanes, through memory: scalar loads from a vector's store are forwarded, and cheaper than extractions.
+/// The lanes' halves, through memory: scalar loads from a vector's store are forwarded, and cheaper than extractions.
 #[inline(always)]
-pub(super) fn lanes(s: Avx2, x: __m256i) -> [u32; 8] {
-    let mut line = Line::ZERO;
-    s.store(&mut line, 0, x);
-    let [a, b, c, d, e, f, g, h, ..] = line.0;
-    [a, b, c, d, e, f, g, h]
+fn halves(x: __m256i) -> [u16; 16] {
+    // SAFETY: both are 32 bytes, of which every value is one of either.
+    unsafe { core::mem::transmute::<__m256i, [u16; 16]>(x) }
 }
 
 /// An entry of four bytes as a lane.
 #[inline(always)]
-fn four<const N: usize>(book: &Codebook<4, N>, index: u32) -> i32 {
+fn four<const N: usize>(book: &Codebook<4, N>, index: u16) -> i32 {
     let [a, b, c, d] = *book.entry(index);
     i32::from_le_bytes([a as u8, b as u8, c as u8, d as u8])
 }
@@ -94,27 +92,26 @@ fn vector_mut(line: &mut Line, v: usize) -> *mut __m256i {
 }
 
 impl Avx2 {
-    /// Four bytes for each lane, one lane after the other.
+    /// Four bytes for half `h` of each lane, one lane after the other.
     #[inline(always)]
-    fn fours<const N: usize>(self, book: &Codebook<4, N>, index: __m256i) -> __m256i {
-        let at = lanes(self, index);
+    fn fours<const N: usize>(self, book: &Codebook<4, N>, at: &[u16; 16], h: usize) -> __m256i {
         avx2!(_mm256_setr_epi32(
-            four(book, at[0]),
-            four(book, at[1]),
-            four(book, at[2]),
-            four(book, at[3]),
-            four(book, at[4]),
-            four(book, at[5]),
-            four(book, at[6]),
-            four(book, at[7]),
+            four(book, at[h]),
+            four(book, at[2 + h]),
+            four(book, at[4 + h]),
+            four(book, at[6 + h]),
+            four(book, at[8 + h]),
+            four(book, at[10 + h]),
+            four(book, at[12 + h]),
+            four(book, at[14 + h]),
         ))
     }
-    /// Eight bytes for each lane, the first four and the last four.
+    /// Eight bytes for half `h` of each lane, the first four and the last four.
     #[inline(always)]
-    fn eights<const N: usize>(self, book: &Codebook<8, N>, index: __m256i) -> [__m256i; 2] {
-        let (at, mut entries) = (lanes(self, index), [core::ptr::null(); 8]);
+    fn eights<const N: usize>(self, book: &Codebook<8, N>, at: &[u16; 16], h: usize) -> [__m256i; 2] {
+        let mut entries = [core::ptr::null(); 8];
         for i in 0..8 {
-            entries[i] = book.entry(at[i]).as_ptr().cast();
+            entries[i] = book.entry(at[2 * i + h]).as_ptr().cast();
         }
         // SAFETY: the CPU has AVX2 (`self`); entries are eight readable bytes.
         unsafe { eights(entries) }
@@ -184,10 +181,6 @@ impl Simd for Avx2 {
         avx2!(_mm256_add_epi32(a, b))
     }
     #[inline(always)]
-    fn sub(self, a: Self::I, b: Self::I) -> Self::I {
-        avx2!(_mm256_sub_epi32(a, b))
-    }
-    #[inline(always)]
     fn mul(self, a: Self::I, b: Self::I) -> Self::I {
         avx2!(_mm256_mullo_epi32(a, b))
     }
@@ -200,6 +193,13 @@ impl Simd for Avx2 {
         avx2!(_mm256_cmpeq_epi8(a, b))
     }
     #[inline(always)]
+    fn sub_where(self, a: Self::I, b: Self::I, flags: Self::I, bit: Self::I) -> Self::I {
+        avx2!({
+            let set = _mm256_cmpeq_epi8(_mm256_and_si256(flags, bit), bit);
+            _mm256_sub_epi8(a, _mm256_and_si256(b, set))
+        })
+    }
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I {
         // SAFETY: the CPU has AVX2 (`self`); the table is 16 readable bytes.
         unsafe {
@@ -208,12 +208,14 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2] {
-        [self.fours(book, index[0]), self.fours(book, index[1])]
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: Self::I) -> [Self::I; 2] {
+        let at = halves(index);
+        [self.fours(book, &at, 0), self.fours(book, &at, 1)]
     }
     #[inline(always)]
-    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2] {
-        [self.eights(book, index[0]), self.eights(book, index[1])]
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: Self::I) -> [[Self::I; 2]; 2] {
+        let at = halves(index);
+        [self.eights(book, &at, 0), self.eights(book, &at, 1)]
     }
     #[inline(always)]
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I {
@@ -311,10 +313,27 @@ impl Simd for Avx2 {
     fn mac_wide(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P {
         avx2!({
             // |w| · (a with w's sign): a pair is at most 2 · 128 · 127 = 32,512.
-            let w = _mm256_xor_si256(w, _mm256_set1_epi8(i8::MIN));
             let product = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
             _mm256_add_epi16(partial, product)
         })
+    }
+    #[inline(always)]
+    fn dots<const B: usize>(self, rows: Rows<'_, B>, offset: usize, acts: &[i8]) -> Self::I {
+        rows.ask_ahead(Self::LANES, 0, offset, 32);
+        let acts = start::<256, _>(acts);
+        let mut x = [self.splat(0); 8];
+        // SAFETY: the CPU has AVX2 (`self`); a row's part is 32 readable bytes, and `start` is 256.
+        unsafe {
+            for r in 0..8 {
+                let w = _mm256_loadu_si256(rows.half_line(r, offset).as_ptr().cast());
+                let a = _mm256_loadu_si256(acts.add(32 * r).cast());
+                x[r] = self.end(x[r], self.mac_wide(self.begin(x[r]), w, a));
+            }
+            let low = _mm256_hadd_epi32(_mm256_hadd_epi32(x[0], x[1]), _mm256_hadd_epi32(x[2], x[3]));
+            let high = _mm256_hadd_epi32(_mm256_hadd_epi32(x[4], x[5]), _mm256_hadd_epi32(x[6], x[7]));
+            let first = _mm256_permute2x128_si256::<0x20>(low, high);
+            _mm256_add_epi32(first, _mm256_permute2x128_si256::<0x31>(low, high))
+        }
     }
     #[inline(always)]
     fn end(self, sum: Self::I, partial: Self::P) -> Self::I {

@@ -40,6 +40,19 @@ fn start<const N: usize, T>(x: &[T]) -> *const T {
     x[..N].as_ptr()
 }
 
+/// Thirty-two bytes from each address side by side.
+///
+/// # Safety
+/// The CPU has AVX-512; both addresses are of 32 readable bytes.
+#[inline(always)]
+unsafe fn both(a: *const u8, b: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = _mm512_castsi256_si512(_mm256_loadu_si256(a.cast()));
+        _mm512_inserti64x4::<1>(low, _mm256_loadu_si256(b.cast()))
+    }
+}
+
 impl Avx512Vnni {
     /// Sixteen bytes of rows `i`, `i + 4`, `i + 8` and `i + 12`.
     #[inline(always)]
@@ -58,13 +71,12 @@ impl Avx512Vnni {
         }
     }
 
-    /// A codebook's fields for two vectors of indices: those of the second in the lanes' high halves.
+    /// A codebook's fields for the indices in each half of the lanes.
     #[inline(always)]
-    fn fields<const N: usize>(self, table: &[u16; N], index: [__m512i; 2]) -> __m512i {
+    fn fields<const N: usize>(self, table: &[u16; N], index: __m512i) -> __m512i {
         const { assert!(N.is_multiple_of(64) && N <= LARGEST_BOOK) };
         // SAFETY: the CPU has AVX-512 (`self`); the table has N words, of which 64 are read at a time.
         unsafe {
-            let index = _mm512_mask_blend_epi16(0xAAAA_AAAA, index[0], _mm512_slli_epi32::<16>(index[1]));
             let mut parts = [index; LARGEST_BOOK / 64];
             for i in 0..N / 64 {
                 let low = _mm512_loadu_si512(table[64 * i..][..32].as_ptr().cast());
@@ -183,10 +195,6 @@ impl Simd for Avx512Vnni {
         avx512!(_mm512_add_epi32(a, b))
     }
     #[inline(always)]
-    fn sub(self, a: Self::I, b: Self::I) -> Self::I {
-        avx512!(_mm512_sub_epi32(a, b))
-    }
-    #[inline(always)]
     fn mul(self, a: Self::I, b: Self::I) -> Self::I {
         avx512!(_mm512_mullo_epi32(a, b))
     }
@@ -199,6 +207,10 @@ impl Simd for Avx512Vnni {
         avx512!(_mm512_maskz_set1_epi8(_mm512_cmpeq_epi8_mask(a, b), -1))
     }
     #[inline(always)]
+    fn sub_where(self, a: Self::I, b: Self::I, flags: Self::I, bit: Self::I) -> Self::I {
+        avx512!(_mm512_mask_sub_epi8(a, _mm512_test_epi8_mask(flags, bit), a, b))
+    }
+    #[inline(always)]
     fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I {
         // SAFETY: the CPU has AVX-512 (`self`); the table is 16 readable bytes.
         unsafe {
@@ -207,13 +219,13 @@ impl Simd for Avx512Vnni {
         }
     }
     #[inline(always)]
-    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2] {
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: Self::I) -> [Self::I; 2] {
         let fields = self.fields(&book.fields, index);
         let values = |words| self.values::<4, 0>(words, &book.levels);
         [values(self.twice::<0>(fields)), values(self.twice::<2>(fields))]
     }
     #[inline(always)]
-    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2] {
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: Self::I) -> [[Self::I; 2]; 2] {
         let fields = self.fields(&book.fields, index);
         let values =
             |words| [self.values::<2, 0>(words, &book.levels), self.values::<2, 4>(words, &book.levels)];
@@ -300,6 +312,32 @@ impl Simd for Avx512Vnni {
     #[inline(always)]
     fn mac_wide(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P {
         self.mac(partial, w, a)
+    }
+    #[inline(always)]
+    fn dots<const B: usize>(self, rows: Rows<'_, B>, offset: usize, acts: &[i8]) -> Self::I {
+        rows.ask_ahead(Self::LANES, 0, offset, 32);
+        let acts: *const i8 = start::<512, _>(acts);
+        let mut x = [self.splat(0); 8];
+        // SAFETY: the CPU has AVX-512 (`self`); a row's part is 32 readable bytes, and `start` is 512.
+        unsafe {
+            for i in 0..8 {
+                // The order in which the additions below leave the sums.
+                let r = i % 4 + i / 4 * 8;
+                let w = both(rows.half_line(r, offset).as_ptr(), rows.half_line(r + 4, offset).as_ptr());
+                let a = both(acts.add(32 * r).cast(), acts.add(32 * (r + 4)).cast());
+                x[i] = _mm512_dpbusd_epi32(x[i], _mm512_xor_si512(w, _mm512_set1_epi8(i8::MIN)), a);
+            }
+            for i in [0, 2, 4, 6] {
+                let (a, b) = (x[i], x[i + 1]);
+                x[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            }
+            for i in [0, 4] {
+                let (a, b) = (x[i], x[i + 2]);
+                x[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+            }
+            let first = _mm512_shuffle_i64x2::<0b10_00_10_00>(x[0], x[4]);
+            _mm512_add_epi32(first, _mm512_shuffle_i64x2::<0b11_01_11_01>(x[0], x[4]))
+        }
     }
     #[inline(always)]
     fn end(self, _: Self::I, partial: Self::P) -> Self::I {

@@ -40,7 +40,7 @@ impl<const W: usize, const N: usize> Codebook<W, N> {
 
     /// Entry `index` modulo `N`, without a branch.
     #[inline(always)]
-    pub(super) fn entry(&self, index: u32) -> &[i8; W] {
-        &self.entries[index as usize % N]
+    pub(super) fn entry(&self, index: u16) -> &[i8; W] {
+        &self.entries[usize::from(index) % N]
     }
 }

@@ -138,6 +138,12 @@ pub(crate) struct Line(pub(crate) [u32; 16]);
 impl Line {
     pub(crate) const ZERO: Line = Line([0; 16]);
 
+    /// The bytes of lines that lie one after the other.
+    pub(crate) fn bytes(lines: &[Line]) -> &[u8] {
+        // SAFETY: as many bytes as the lines have, all initialised.
+        unsafe { core::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+    }
+
     /// The lanes as floats.
     pub(crate) fn floats(&self) -> [f32; 16] {
         self.0.map(f32::from_bits)
@@ -152,7 +158,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Tokens in a register tile of one panel: 1, 4 or 8. Beside two panels there is room for six.
     const TOKENS: usize;
-    /// Whether [`Simd::mac_wide`] takes bytes that were offset by 128 as signed ones (no correction needed).
+    /// Whether [`Simd::mac_wide`] takes signed bytes. If not, codes are offset by 128, and the sum is corrected.
     const SIGNED_WIDE: bool;
     /// Whether `P` is as wide as `I`, so that no overflow bounds the number of [`Simd::mac`] steps.
     const EXACT_PARTIAL: bool;
@@ -179,20 +185,21 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn sar(self, a: Self::I, n: u32) -> Self::I;
     /// 32-bit sums, wrapping.
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
-    /// 32-bit differences, wrapping.
-    fn sub(self, a: Self::I, b: Self::I) -> Self::I;
     /// 32-bit products, wrapping.
     fn mul(self, a: Self::I, b: Self::I) -> Self::I;
     /// The larger of signed lanes.
     fn max(self, a: Self::I, b: Self::I) -> Self::I;
     /// `0xFF` in every byte where `a` and `b` agree.
     fn eq_bytes(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Bytes of `a`, less those of `b` (wrapping) where the byte of `flags` has the one bit that the byte of `bit` has.
+    fn sub_where(self, a: Self::I, b: Self::I, flags: Self::I, bit: Self::I) -> Self::I;
     /// Every byte (0..=15) replaced by the table's.
     fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I;
-    /// The codebook's four values for each lane of two vectors of indices, which are taken modulo its length.
-    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2];
-    /// The codebook's eight values for each lane of two vectors, for each the first four and the last four.
-    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2];
+    /// The codebook's four values for the indices in the lanes' low halves, and those for their high halves; indices are taken
+    /// modulo its length.
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: Self::I) -> [Self::I; 2];
+    /// The codebook's eight values likewise, for each half the first four and the last four.
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: Self::I) -> [[Self::I; 2]; 2];
     /// Byte `n` (0..=3) of each lane, copied to all four.
     fn spread_byte<const N: u32>(self, a: Self::I) -> Self::I;
     /// Bytes `A` and `B` (0..=3) of each lane, as the lane's two 16-bit halves, zeros above.
@@ -217,8 +224,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn begin(self, sum: Self::I) -> Self::P;
     /// `partial + Σ₄ w · a` by byte; the caller keeps narrow partials within `i16`.
     fn mac(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P;
-    /// The same for `w` that use all eight bits, into an empty narrow partial; see [`Simd::SIGNED_WIDE`].
+    /// The same for `w` that use all eight bits, into an empty narrow partial; [`Simd::SIGNED_WIDE`] says which bytes they are.
     fn mac_wide(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P;
+    /// Dot products of the 32 signed bytes at `offset` of `LANES` rows with 32 activations each, one row's behind the other's.
+    /// Unless [`Simd::SIGNED_WIDE`], 128 is added to each byte of the rows.
+    fn dots<const B: usize>(self, rows: Rows<'_, B>, offset: usize, acts: &[i8]) -> Self::I;
     /// `sum` and what `partial` adds to it, where `partial` came from `begin(sum)`.
     fn end(self, sum: Self::I, partial: Self::P) -> Self::I;
     /// `sum + scale · partial`, where `partial` came from `begin(0)` and both halves of `scale` hold the same `i16`.

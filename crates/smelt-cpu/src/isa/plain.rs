@@ -93,10 +93,6 @@ impl<const L: usize> Simd for Plain<L> {
         from_fn(|i| a[i].wrapping_add(b[i]))
     }
     #[inline(never)]
-    fn sub(self, a: Self::I, b: Self::I) -> Self::I {
-        from_fn(|i| a[i].wrapping_sub(b[i]))
-    }
-    #[inline(never)]
     fn mul(self, a: Self::I, b: Self::I) -> Self::I {
         from_fn(|i| a[i].wrapping_mul(b[i]))
     }
@@ -109,17 +105,25 @@ impl<const L: usize> Simd for Plain<L> {
         from_fn(|i| bytes(a[i], b[i], |x, y| if x == y { 0xFF } else { 0 }))
     }
     #[inline(never)]
+    fn sub_where(self, a: Self::I, b: Self::I, flags: Self::I, bit: Self::I) -> Self::I {
+        from_fn(|i| {
+            let set = bytes(flags[i], bit[i], |flags, bit| if flags & bit == bit { 0xFF } else { 0 });
+            bytes(a[i], b[i] & set, u8::wrapping_sub)
+        })
+    }
+    #[inline(never)]
     fn lookup(self, table: &[u8; 16], index: Self::I) -> Self::I {
         index.map(|x| bytes(x, 0, |b, _| table[usize::from(b & 15)]))
     }
     #[inline(never)]
-    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: [Self::I; 2]) -> [Self::I; 2] {
-        index.map(|lanes| lanes.map(|i| u32::from_le_bytes(book.entry(i).map(|x| x as u8))))
+    fn lookup4<const N: usize>(self, book: &Codebook<4, N>, index: Self::I) -> [Self::I; 2] {
+        [0, 16].map(|half| index.map(|i| u32::from_le_bytes(book.entry((i >> half) as u16).map(|x| x as u8))))
     }
     #[inline(never)]
-    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: [Self::I; 2]) -> [[Self::I; 2]; 2] {
-        index.map(|lanes| {
-            let eights = lanes.map(|i| u64::from_le_bytes(book.entry(i).map(|x| x as u8)));
+    fn lookup8<const N: usize>(self, book: &Codebook<8, N>, index: Self::I) -> [[Self::I; 2]; 2] {
+        [0, 16].map(|half| {
+            let eight = |i: u32| u64::from_le_bytes(book.entry((i >> half) as u16).map(|x| x as u8));
+            let eights = index.map(eight);
             [eights.map(|x| x as u32), eights.map(|x| (x >> 32) as u32)]
         })
     }
@@ -167,6 +171,14 @@ impl<const L: usize> Simd for Plain<L> {
     #[inline(always)]
     fn mac_wide(self, partial: Self::P, w: Self::I, a: Self::I) -> Self::P {
         self.mac(partial, w, a)
+    }
+    #[inline(never)]
+    fn dots<const B: usize>(self, rows: Rows<'_, B>, offset: usize, acts: &[i8]) -> Self::I {
+        from_fn(|r| {
+            let product = |(w, a): (&u8, &i8)| (i32::from(*w as i8) + 128) * i32::from(*a);
+            let (w, a) = (rows.half_line(r, offset), &acts[32 * r..][..32]);
+            w.iter().zip(a).map(product).sum::<i32>() as u32
+        })
     }
     #[inline(always)]
     fn end(self, _: Self::I, partial: Self::P) -> Self::I {

@@ -64,6 +64,12 @@ impl<'a, const B: usize> Rows<'a, B> {
         unsafe { &*self.first.add(r * self.stride).cast::<[u8; B]>() }
     }
 
+    /// Thirty-two bytes of row `r`.
+    #[inline(always)]
+    pub(crate) fn half_line(&self, r: usize, offset: usize) -> &'a [u8; 32] {
+        self.row(r)[offset..].first_chunk().expect("32 bytes inside a block")
+    }
+
     /// Sixteen bytes of row `r`.
     #[inline(always)]
     pub(crate) fn quad(&self, r: usize, offset: usize) -> &'a [u8; 16] {

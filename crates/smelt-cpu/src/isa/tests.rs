@@ -112,20 +112,21 @@ fn integers<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
         out.each(s, "sar", |v| s.sar(a(v), n));
     }
     out.each(s, "add", |v| s.add(a(v), b(v)));
-    out.each(s, "sub", |v| s.sub(a(v), b(v)));
     out.each(s, "mul", |v| s.mul(a(v), b(v)));
     out.each(s, "max", |v| s.max(a(v), b(v)));
     let bits = s.splat(0x8001_0103_u32 as i32);
     out.each(s, "eq_bytes", |v| s.eq_bytes(s.and(a(v), bits), s.and(b(v), bits)));
+    let bit = s.splat(0x8001_1004_u32 as i32);
+    out.each(s, "sub_where", |v| s.sub_where(a(v), b(v), s.load(&inputs.lines[2], v), bit));
     let table = inputs.rows[0].first_chunk().expect("16 of 64 bytes");
     out.each(s, "lookup", |v| s.lookup(table, s.and(a(v), s.splat(0x0F0F_0F0F))));
     for i in 0..2 {
-        out.each(s, "lookup4 of 256", |v| s.lookup4(&IQ3_XXS, [a(v), b(v)])[i]);
-        out.each(s, "lookup4 of 512", |v| s.lookup4(&IQ3_S, [a(v), b(v)])[i]);
+        out.each(s, "lookup4 of 256", |v| s.lookup4(&IQ3_XXS, a(v))[i]);
+        out.each(s, "lookup4 of 512", |v| s.lookup4(&IQ3_S, a(v))[i]);
         for half in 0..2 {
-            out.each(s, "lookup8 of 256", |v| s.lookup8(&IQ2_XXS, [a(v), b(v)])[i][half]);
-            out.each(s, "lookup8 of 1024", |v| s.lookup8(&IQ2_S, [a(v), b(v)])[i][half]);
-            out.each(s, "lookup8 of 2048", |v| s.lookup8(&IQ1, [a(v), b(v)])[i][half]);
+            out.each(s, "lookup8 of 256", |v| s.lookup8(&IQ2_XXS, a(v))[i][half]);
+            out.each(s, "lookup8 of 1024", |v| s.lookup8(&IQ2_S, a(v))[i][half]);
+            out.each(s, "lookup8 of 2048", |v| s.lookup8(&IQ1, a(v))[i][half]);
         }
     }
     out.each(s, "halves 0 1", |v| s.halves::<0, 1>(a(v)));
@@ -198,12 +199,24 @@ fn dot_products<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
     });
     // With bytes that use all eight bits, both conventions end in the product of `a − 128`.
     out.each(s, "mac_wide", |v| {
-        let wide = s.end(sum(v), s.mac_wide(s.begin(sum(v)), a(v), acts(v)));
+        let w = if S::SIGNED_WIDE { s.xor(a(v), s.splat(0x8080_8080_u32 as i32)) } else { a(v) };
+        let wide = s.end(sum(v), s.mac_wide(s.begin(sum(v)), w, acts(v)));
         let half = s.mac(s.begin(s.splat(0)), s.splat(0x4040_4040), acts(v));
         let offset = s.mul(s.end(s.splat(0), half), s.splat(-2));
         if S::SIGNED_WIDE { wide } else { s.add(wide, offset) }
     });
     out.each(s, "madd", |v| s.madd(sum(v), a(v), b(v)));
+    // The rows of vector `v` have bytes of their own; both conventions end in the product of signed bytes.
+    let codes: [i8; 512] = from_fn(|i| inputs.acts.0[i / 4 % 16].to_le_bytes()[i % 4] as i8);
+    for offset in [0, 3, 32] {
+        out.each(s, "dots", |v| {
+            let (first, codes) = (v * S::LANES, &codes[v * S::LANES * 32..]);
+            let rows: [[u8; 64]; 16] = from_fn(|r| inputs.rows[(first + r) % 16]);
+            let dots = s.dots(Rows::of(&rows), offset, codes);
+            let zeros = s.dots(Rows::of(&[[0; 64]; 16]), 0, codes);
+            s.add(dots, s.mul(zeros, s.splat(-1)))
+        });
+    }
 }
 
 #[inline(always)]

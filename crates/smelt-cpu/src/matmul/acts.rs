@@ -369,8 +369,13 @@ pub(crate) struct ActRow<'a> {
 }
 
 /// The accessors skip bounds checks: they run several times a multiply. A kernel asserts its range once.
-impl ActRow<'_> {
+impl<'a> ActRow<'a> {
     pub(crate) const EMPTY: Self = Self { codes: &[], scales: &[], sums: &[], scaled_sums: &[] };
+
+    /// Codes, scales and sums of the first `n` blocks of 32 values.
+    pub(crate) fn blocks(&self, n: usize) -> (&'a [i8], &'a [f32], &'a [i16]) {
+        (&self.codes[..32 * n], &self.scales[..n], &self.sums[..n])
+    }
 
     /// Codes `i..i + 4` as a lane.
     ///

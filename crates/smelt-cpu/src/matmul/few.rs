@@ -92,11 +92,12 @@ fn half<S: Simd, U: Unpack<B>, const B: usize, const T: usize, const G: usize>(
     let (mut acc, mut scales) = ([[s.splat_f(0.0); T]; G], [s.splat(0); 16]);
     for b in 0..panel.row_bytes() / B {
         let blocks = panel.blocks::<B>(v * S::LANES, S::LANES, b);
-        if T * G == 1 && Multiply::<S, U::Class>::PAYS {
+        if G == 1 && Multiply::<S, U::Class, T>::PAYS {
             // SAFETY: the block's values lie inside the rows (`Few::run` asserts it).
-            let mut block = unsafe { Multiply::<S, U::Class>::new(s, rows[0][0], b * U::BLOCK, &mut scales) };
+            let mut block =
+                unsafe { Multiply::<S, U::Class, T>::new(s, &rows[0], b * U::BLOCK, &mut scales) };
             U::unpack(s, blocks, 0, &mut block);
-            acc[0][0] = block.add_to(s, acc[0][0]);
+            block.add_to(s, &mut acc[0]);
             continue;
         }
         U::unpack(s, blocks, 0, &mut Store { block: one.block(U::SHAPE), v: 0 });

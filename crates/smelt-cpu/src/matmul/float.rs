@@ -19,6 +19,10 @@ const TOKENS: usize = 96;
 /// Values of a row that are multiplied before the next: those of a register tile's tokens fit the first-level cache.
 const VALUES: usize = 512;
 
+/// Longest row that one token reads two rows of at a time: that is nearly one stream of addresses. Of longer ones the activations
+/// leave no room in the first-level cache, and are better loaded once for four rows.
+const SHORT: usize = 4096;
+
 /// How the weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FloatKind {
@@ -121,7 +125,11 @@ impl Job<'_> {
         let (rows, n) = (self.rows.clone(), self.tokens.len());
         if n <= 2 {
             for t in 0..n {
-                self.one_token::<S, E, V, 4>(s, t);
+                if self.acts.k() <= SHORT {
+                    self.one_token::<S, E, V, 2>(s, t);
+                } else {
+                    self.one_token::<S, E, V, 4>(s, t);
+                }
             }
             return;
         }

@@ -15,6 +15,7 @@ mod acts;
 mod class;
 mod few;
 mod float;
+mod in_order;
 mod micro;
 mod sink;
 #[cfg(test)]
@@ -31,10 +32,11 @@ use core::ops::Range;
 pub(crate) use few::FEW;
 use few::Few;
 use float::FloatKind;
+use in_order::{InOrder, Order};
 use micro::Micro;
 use smelt_quant::{Activation, Format};
 use tile::{PANEL, Panel, Tile, Weights};
-use unpack::{Unpack, UnpackBlocks};
+use unpack::{Dots, Unpack, UnpackBlocks};
 
 /// Values of a row that are unpacked at a time: with 16 rows 16 KiB of codes, which leaves half of a small
 /// first-level cache to scales and activations.
@@ -45,6 +47,7 @@ const CHUNK: usize = 1024;
 pub struct Scratch {
     tiles: [Tile; 2],
     sums: Vec<Line>,
+    order: Order,
     /// A copy of the last rows, where they don't fill a panel.
     edge: Vec<u8>,
 }
@@ -111,7 +114,7 @@ pub struct Kernel {
 #[derive(Debug, Clone, Copy)]
 enum Path {
     /// Through a tile: unpack, then multiply; or both at once for a few tokens.
-    Tile { unpack: UnpackFn, multiply: MultiplyFn, few: FewFn },
+    Tile { unpack: UnpackFn, multiply: MultiplyFn, few: FewFn, in_order: bool },
     /// Float weights.
     Float(FloatKind),
     /// Row by row with the format's scalar dot product.
@@ -143,6 +146,18 @@ fn few<U: Unpack<B>, const B: usize>(
     isa.run(Few::<U, B> { weights, rows, edge, acts, tokens, sums, format: PhantomData });
 }
 
+fn in_order<U: Dots<B>, const B: usize>(
+    isa: Isa,
+    weights: Weights<'_>,
+    rows: Range<usize>,
+    acts: &QuantizedActs,
+    tokens: Tokens<'_>,
+    Scratch { sums, edge, order, .. }: &mut Scratch,
+) {
+    let few = Few::<U, B> { weights, rows, edge, acts, tokens, sums, format: PhantomData };
+    isa.run(InOrder { few, order });
+}
+
 fn multiply<C: Class>(
     isa: Isa,
     tiles: &[Tile],
@@ -157,7 +172,22 @@ fn multiply<C: Class>(
 
 impl Path {
     fn tile<U: Unpack<B>, const B: usize>() -> Self {
-        Path::Tile { unpack: unpack_blocks::<U, B>, multiply: multiply::<U::Class>, few: few::<U, B> }
+        Path::Tile {
+            unpack: unpack_blocks::<U, B>,
+            multiply: multiply::<U::Class>,
+            few: few::<U, B>,
+            in_order: false,
+        }
+    }
+
+    /// The same, but one token reads the weights in their order.
+    fn in_order<U: Dots<B>, const B: usize>() -> Self {
+        Path::Tile {
+            unpack: unpack_blocks::<U, B>,
+            multiply: multiply::<U::Class>,
+            few: in_order::<U, B>,
+            in_order: true,
+        }
     }
 
     fn of(format: &Format) -> Self {
@@ -248,7 +278,7 @@ pub unsafe fn matmul_rows(
     // SAFETY: the caller's promise is handed on.
     unsafe {
         match kernel.path {
-            Path::Tile { unpack, multiply, few } => {
+            Path::Tile { unpack, multiply, few, .. } => {
                 if tokens.len() <= FEW {
                     job.few(rows, few, scratch);
                 } else {
@@ -266,13 +296,17 @@ pub unsafe fn matmul_rows(
 
 /// Asks the cache for what [`matmul_rows`] reads first with few tokens, of rows `first..` of weights with `row_bytes` bytes
 /// a row. The loop itself looks only a few blocks ahead, and would wait for memory again and again until its
-/// prefetching of the next panel is in its stride.
-pub(crate) fn prefetch_few(weights: &[u8], row_bytes: usize, first: usize) {
+/// prefetching is in its stride.
+pub(crate) fn prefetch_few(kernel: &Kernel, weights: &[u8], row_bytes: usize, first: usize) {
     /// Lines of each row. By the time they are used up, more are on their way.
     const LINES: usize = 6;
     let start = weights.as_ptr().wrapping_add(first * row_bytes);
-    for line in 0..LINES.min(row_bytes.div_ceil(64)) {
-        for row in 0..PANEL {
+    let rows = match kernel.path {
+        Path::Tile { in_order: false, .. } => PANEL,
+        Path::Tile { .. } | Path::Float(_) | Path::Oracle => 1,
+    };
+    for line in 0..(LINES * PANEL / rows).min((PANEL / rows * row_bytes).div_ceil(64)) {
+        for row in 0..rows {
             prefetch(start.wrapping_add(row * row_bytes + line * 64));
         }
     }

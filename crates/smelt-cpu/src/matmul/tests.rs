@@ -90,7 +90,7 @@ fn every_format_gives_the_oracles_bits_on_every_isa() {
     for format in FORMATS {
         let random = &mut Random(0x9E37_79B9_7F4A_7C15 ^ u64::from(format.ggml_type));
         // Rows of single values may have any length.
-        for (n, k) in [(37, 768), (16, 2304), (3, 256), (35, 1045)] {
+        for (n, k) in [(37, 768), (16, 2304), (3, 256), (35, 1045), (18, 96), (6, 4192)] {
             if k % format.block_len != 0 {
                 continue;
             }

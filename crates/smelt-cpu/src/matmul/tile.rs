@@ -40,6 +40,13 @@ impl<'a> Weights<'a> {
 }
 
 impl<'a> Panel<'a> {
+    /// `count` blocks of `B` bytes from the panel's `i`-th on, in the order of addresses; what lies `ahead` bytes further is
+    /// asked for.
+    #[inline(always)]
+    pub(crate) fn in_order<const B: usize>(&self, i: usize, count: usize, ahead: usize) -> Rows<'a, B> {
+        Rows::new(self.bytes, B, i * B, count, self.bytes.as_ptr().wrapping_add(i * B + ahead))
+    }
+
     /// Bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.row_bytes

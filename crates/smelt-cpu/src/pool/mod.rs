@@ -1,11 +1,15 @@
 //! A persistent thread pool for regions of a few microseconds.
 //!
 //! Waiting threads spin briefly, so that the next region of a step starts within a microsecond, and then park, so that
-//! an idle engine uses no CPU. The caller takes part as worker 0. Work is handed out as chunks through counters, so a
+//! an idle engine uses no CPU. While they wait they ask the cache for what they will read first ([`Pool::expect`]), so that
+//! memory isn't idle where threads are. The caller takes part as worker 0. Work is handed out as chunks through counters, so a
 //! slow or busy core takes fewer of them; which worker computes a chunk never changes what it computes.
 
+use crate::isa::prefetch;
 use std::any::Any;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::num::NonZero;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,16 +32,36 @@ struct Desk {
     /// Counts regions; a change tells the worker that `job` is new.
     generation: AtomicU64,
     job: UnsafeCell<Option<Job>>,
+    /// Written and read like `job`.
+    expected: UnsafeCell<Expected>,
     /// The next chunk of this thread's run.
     next_chunk: AtomicUsize,
     parked: AtomicBool,
 }
 
-// SAFETY: `job` is the only field that isn't already `Sync` and `Send`. The caller writes it while `remaining` is 0, when
-// the worker doesn't look at it, and publishes it by `generation`; the closure that it points to is `Sync`.
+// SAFETY: `job` and `expected` are the only fields that aren't already `Sync` and `Send`. The caller writes them while
+// `remaining` is 0, when the worker doesn't look at them, and publishes them by `generation`; the closure that `job` points
+// to is `Sync`.
 unsafe impl Sync for Desk {}
 // SAFETY: as above.
 unsafe impl Send for Desk {}
+
+/// Where one or two stretches of memory begin that a thread will read side by side, and how many bytes of each it may ask
+/// for before. These are addresses, not borrows: nothing but prefetches uses them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Expected {
+    pub(crate) starts: [Option<NonZero<usize>>; 2],
+    pub(crate) bytes: usize,
+}
+
+/// How [`Pool::runs`] hands chunks out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// Most chunks that a worker takes of its own run at a time, at least 1, if they are not more than half of what is left.
+    pub(crate) most: usize,
+    /// The last chunks of a run, which others leave to the owner: in its stride, it has them sooner.
+    pub(crate) leave: usize,
+}
 
 /// A value on lines of its own.
 #[derive(Debug, Default)]
@@ -62,6 +86,8 @@ pub(crate) struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Regions so far.
     generation: Cell<u64>,
+    /// What each thread expects behind the next region.
+    expected: RefCell<Vec<Expected>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -82,7 +108,8 @@ impl Pool {
             stop: AtomicBool::new(false),
             spin: if oversubscribed { SPIN_OVERSUBSCRIBED } else { SPIN },
         });
-        let mut pool = Self { shared, workers: Vec::new(), generation: Cell::new(0) };
+        let expected = RefCell::new(vec![Expected::default(); threads]);
+        let mut pool = Self { shared, workers: Vec::new(), generation: Cell::new(0), expected };
         for worker in 1..threads {
             let shared = pool.shared.clone();
             let builder = std::thread::Builder::new().name(format!("smelt-cpu-{worker}"));
@@ -96,6 +123,13 @@ impl Pool {
         self.workers.len() + 1
     }
 
+    /// From now on, what `expected(worker)` says is asked for by each thread that is done with its part of a region.
+    pub(crate) fn expect(&self, expected: impl Fn(usize) -> Expected) {
+        for (worker, slot) in self.expected.borrow_mut().iter_mut().enumerate() {
+            *slot = expected(worker);
+        }
+    }
+
     /// Runs `f(worker, chunk)` for each chunk and waits. Chunks begin in their order, each on whichever worker is free:
     /// for few large ones, of which the largest come first. Of the workers (below [`Pool::threads`]) no two run at once
     /// under one index.
@@ -103,29 +137,41 @@ impl Pool {
     /// # Panics
     /// If `f` panicked on any thread, with that panic, after every thread has stopped.
     pub(crate) fn chunks(&self, chunks: usize, f: impl Fn(usize, usize) + Sync) {
-        self.share(chunks, (1, 0), |worker, chunk, _| f(worker, chunk));
+        let pace = Pace { most: 1, leave: 0 };
+        self.share(chunks, (1, pace), |worker, chunks, _| chunks.for_each(|chunk| f(worker, chunk)));
     }
 
     /// As [`Pool::chunks`], for many small chunks that lie side by side in memory. Every worker has a run of neighbours,
     /// the same one whenever a region has as many chunks, so memory is read in order, by the thread that read it
-    /// before, and threads don't meet at a counter. A worker whose run is used up takes chunks of others' runs, but not
-    /// their last `leave`, which the owner, in its stride, has sooner. `f` also learns whether it has just computed
-    /// the chunk before.
+    /// before, and threads don't meet at a counter. It takes several at a time, to begin anew less often, and when its run
+    /// is used up single ones of others'. `f` also learns whether it has just computed the chunk before the first.
     ///
     /// # Panics
     /// As [`Pool::chunks`].
-    pub(crate) fn runs(&self, chunks: usize, leave: usize, f: impl Fn(usize, usize, bool) + Sync) {
-        self.share(chunks, (self.threads(), leave), f);
+    pub(crate) fn runs(&self, chunks: usize, pace: Pace, f: impl Fn(usize, Range<usize>, bool) + Sync) {
+        self.share(chunks, (self.threads(), pace), f);
+    }
+
+    /// The chunk that run `run` of `runs` begins with.
+    pub(crate) fn first_chunk(run: usize, chunks: usize, runs: usize) -> usize {
+        chunks * run / runs
     }
 
     /// Cuts the chunks into `runs` runs, at most one per thread, and computes them all.
-    fn share(&self, chunks: usize, (runs, leave): (usize, usize), f: impl Fn(usize, usize, bool) + Sync) {
+    fn share(
+        &self,
+        chunks: usize,
+        (runs, pace): (usize, Pace),
+        f: impl Fn(usize, Range<usize>, bool) + Sync,
+    ) {
         if chunks <= 1 || self.workers.is_empty() {
-            (0..chunks).for_each(|chunk| f(0, chunk, chunk > 0));
+            for first in (0..chunks).step_by(pace.most) {
+                f(0, first..(first + pace.most).min(chunks), first > 0);
+            }
             return;
         }
         let desks = &self.shared.desks[..runs];
-        let start = |run: usize| chunks * run / runs;
+        let start = |run: usize| Self::first_chunk(run, chunks, runs);
         for (run, desk) in desks.iter().enumerate() {
             desk.next_chunk.store(start(run), Relaxed);
         }
@@ -133,13 +179,21 @@ impl Pool {
             let mut expected = usize::MAX;
             for run in (0..runs).map(|i| (worker + i) % runs) {
                 let (next, end) = (&desks[run].next_chunk, start(run + 1));
-                let left = if run == worker { 0 } else { leave };
-                // Looking first leaves the counter's line with its owner, if there is nothing to take.
-                while next.load(Relaxed) + left < end {
-                    let chunk = next.fetch_add(1, Relaxed);
-                    if chunk < end {
-                        f(worker, chunk, chunk == expected);
-                        expected = chunk + 1;
+                let own = runs > 1 && run == worker;
+                let leave = if own { 0 } else { pace.leave };
+                loop {
+                    // Looking first leaves the counter's line with its owner, if there is nothing to take.
+                    let left = end.saturating_sub(next.load(Relaxed));
+                    if left <= leave {
+                        break;
+                    }
+                    let take = if own { (left / 2).clamp(1, pace.most) } else { 1 };
+                    let first = next.fetch_add(take, Relaxed);
+                    let taken = first..(first + take).min(end);
+                    if !taken.is_empty() {
+                        let continues = first == expected;
+                        expected = taken.end;
+                        f(worker, taken, continues);
                     }
                 }
             }
@@ -154,14 +208,18 @@ impl Pool {
         let job =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f) };
         shared.remaining.0.store(self.workers.len(), Relaxed);
-        for desk in &shared.desks[1..] {
+        let expected = self.expected.borrow();
+        for (desk, expected) in shared.desks[1..].iter().zip(&expected[1..]) {
             // SAFETY: `remaining` was 0 before (the last region is over, and regions don't nest: see `Pool`), so the
-            // worker doesn't read `job` until `generation` changes.
-            unsafe { *desk.job.get() = Some(job) };
+            // worker doesn't read either until `generation` changes.
+            unsafe {
+                *desk.job.get() = Some(job);
+                *desk.expected.get() = *expected;
+            }
         }
         self.begin();
         let own = catch_unwind(AssertUnwindSafe(|| f(0)));
-        self.finish();
+        self.finish(expected[0]);
         let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Err(panic) = own {
             resume_unwind(panic);
@@ -188,10 +246,10 @@ impl Pool {
     }
 
     /// Waits until every worker has finished the region.
-    fn finish(&self) {
+    fn finish(&self, expected: Expected) {
         let shared = &*self.shared;
         let done = || shared.remaining.0.load(Acquire) == 0;
-        if spin_until(shared.spin, done) {
+        if ask_until(expected, done) || spin_until(shared.spin, done) {
             return;
         }
         *shared.caller.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
@@ -217,10 +275,10 @@ impl Drop for Pool {
 /// A worker's life.
 fn work(shared: &Shared, worker: usize) {
     let desk = &shared.desks[worker];
-    let mut seen = 0;
+    let (mut seen, mut expected) = (0, Expected::default());
     loop {
         let new = || desk.generation.load(Acquire) != seen;
-        if !spin_until(shared.spin, new) {
+        if !ask_until(expected, new) && !spin_until(shared.spin, new) {
             desk.parked.store(true, Relaxed);
             fence(SeqCst);
             while !new() {
@@ -232,8 +290,11 @@ fn work(shared: &Shared, worker: usize) {
         if shared.stop.load(Relaxed) {
             return;
         }
-        // SAFETY: the caller wrote `job` before it changed `generation` and waits for `remaining`.
-        let job = unsafe { (*desk.job.get()).map(|job| &*job) };
+        // SAFETY: the caller wrote them before it changed `generation` and waits for `remaining`.
+        let job = unsafe {
+            expected = *desk.expected.get();
+            (*desk.job.get()).map(|job| &*job)
+        };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.map(|job| job(worker)))) {
             shared.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
@@ -242,6 +303,23 @@ fn work(shared: &Shared, worker: usize) {
             caller.iter().for_each(Thread::unpark);
         }
     }
+}
+
+/// Asks the cache for what is expected until `done` or until all of it was asked for; whether it is done.
+fn ask_until(expected: Expected, done: impl Fn() -> bool) -> bool {
+    /// Bytes between two checks.
+    const STEP: usize = 256;
+    for offset in (0..expected.bytes).step_by(STEP) {
+        if done() {
+            return true;
+        }
+        for start in expected.starts.into_iter().flatten() {
+            for line in (offset..offset + STEP).step_by(64) {
+                prefetch(std::ptr::without_provenance::<u8>(start.get()).wrapping_add(line));
+            }
+        }
+    }
+    done()
 }
 
 /// Spins until `done` or until about `limit` has passed; whether it is done.

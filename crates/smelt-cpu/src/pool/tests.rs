@@ -12,8 +12,9 @@ fn every_chunk_runs_once() {
                 counts[chunk].fetch_add(1, Relaxed);
             };
             pool.chunks(chunks, count);
-            pool.runs(chunks, 0, |worker, chunk, _| count(worker, chunk));
-            pool.runs(chunks, 7, |worker, chunk, _| count(worker, chunk));
+            for pace in [Pace { most: 1, leave: 0 }, Pace { most: 100, leave: 7 }] {
+                pool.runs(chunks, pace, |worker, chunks, _| chunks.for_each(|chunk| count(worker, chunk)));
+            }
             assert!(counts.iter().all(|c| c.load(Relaxed) == 3), "{threads} threads, {chunks} chunks");
         }
     }
@@ -29,9 +30,9 @@ fn a_worker_begins_with_its_own_run_and_helps_others() {
             std::thread::yield_now();
         }
     };
-    pool.runs(100, 3, |worker, chunk, continues| {
-        order[worker].lock().unwrap().push((chunk, continues));
-        match (worker, chunk) {
+    pool.runs(100, Pace { most: 1, leave: 3 }, |worker, chunks, continues| {
+        order[worker].lock().unwrap().push((chunks.start, continues));
+        match (worker, chunks.start) {
             // The caller waits for the other thread, which is then held up until the caller has nothing left to take.
             (0, 0) => wait_until(1),
             (1, 50) => {
@@ -46,6 +47,32 @@ fn a_worker_begins_with_its_own_run_and_helps_others() {
     assert_eq!(other, [(50, false), (97, false), (98, true), (99, true)]);
     let expected: Vec<_> = (0..50).chain(51..97).map(|chunk| (chunk, chunk != 0 && chunk != 51)).collect();
     assert_eq!(caller, expected);
+}
+
+#[test]
+fn a_worker_takes_at_most_half_of_what_is_left_of_its_run() {
+    let pool = Pool::new(2, true).unwrap();
+    let taken = [const { Mutex::new(Vec::new()) }; 2];
+    pool.runs(80, Pace { most: 12, leave: 40 }, |worker, chunks, continues| {
+        assert_eq!(continues, chunks.start % 40 != 0);
+        taken[worker].lock().unwrap().push(chunks);
+    });
+    let [caller, other] = taken.map(|taken| taken.into_inner().unwrap());
+    assert_eq!(caller, [0..12, 12..24, 24..32, 32..36, 36..38, 38..39, 39..40]);
+    assert_eq!(other, [40..52, 52..64, 64..72, 72..76, 76..78, 78..79, 79..80]);
+}
+
+#[test]
+fn threads_may_expect_any_address_and_begin_the_next_region_meanwhile() {
+    let pool = Pool::new(3, true).unwrap();
+    let count = AtomicUsize::new(0);
+    for start in [None, NonZero::new(1), NonZero::new(usize::MAX)] {
+        pool.expect(|worker| Expected { starts: [start, NonZero::new(worker << 20)], bytes: 1 << 20 });
+        for _ in 0..50 {
+            pool.each(&|_| _ = count.fetch_add(1, Relaxed));
+        }
+    }
+    assert_eq!(count.into_inner(), 3 * 3 * 50);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! words of four 3-bit scales and a quarter of the f16 scale.
 
 use super::iq1_s::{TRITS, ZERO};
-use super::{Sink, Unpack, byte, lane_scales, odd};
+use super::{Sink, Unpack, bits_above, byte, lane_scales, odd, pair};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
 
@@ -23,23 +23,24 @@ impl Unpack<56> for Iq1M {
         }
         lane_scales(s, &scales, ZERO, out);
         let nibbles = s.quads(rows, v, 32);
-        let (seven, eight, twos) = (s.splat(7), s.splat(8), s.splat(0x0202_0202));
+        let (sevens, twos) = (s.splat(0x0700_0700), s.splat(0x0202_0202));
+        let (eights, tops) = (s.splat(0x0808_0808), s.splat(0x8080_8080_u32 as i32));
         for half in 0..2 {
             let low = s.quads(rows, v, 16 * half);
-            for pair in 0..8 {
-                let (mut index, mut up) = ([seven; 2], [twos; 2]);
-                for j in 0..2 {
-                    let i = 2 * pair + j;
-                    let nibble = s.shr(nibbles[2 * half + i / 8], 4 * (i as u32 % 8));
-                    index[j] = s.or(byte(s, low[i / 4], i as u32 % 4), s.shl(s.and(nibble, seven), 8));
-                    // Bit 3 clear: up, which adds two to every byte.
-                    let clear = s.eq_bytes(s.and(nibble, eight), s.splat(0));
-                    up[j] = s.spread_byte::<0>(s.and(clear, twos));
+            for two in 0..8 {
+                let byte = byte(s, nibbles[2 * half + two / 4], two as u32 % 4);
+                let above = s.and(bits_above(s, pair(s, byte, byte), 0, 4), sevens);
+                let low = low[two / 2];
+                let low = if two % 2 == 0 { s.halves::<0, 1>(low) } else { s.halves::<2, 3>(low) };
+                let [a, b] = s.lookup8(&TRITS, s.or(low, above));
+                // Each nibble's bit 3 clear: up, which adds two to every byte; the table's values are those.
+                let flags = s.spread_byte::<0>(byte);
+                let mut codes = [a[0], a[1], b[0], b[1]];
+                for i in 0..4 {
+                    codes[i] =
+                        s.sub_where(s.add(codes[i], twos), twos, flags, if i < 2 { eights } else { tops });
                 }
-                let codes = s.lookup8(&TRITS, index);
-                let (a, b) = (codes[0], codes[1]);
-                let codes = [s.add(a[0], up[0]), s.add(a[1], up[0]), s.add(b[0], up[1]), s.add(b[1], up[1])];
-                out.codes(s, 32 * half + 4 * pair, codes);
+                out.codes(s, 32 * half + 4 * two, codes);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! 16 nibbles of scales.
 
 use super::iq2_xxs::ZERO;
-use super::{Sink, Unpack, byte, lane_scales, odd_nibbles, signed};
+use super::{Sink, Unpack, bits_above, byte, lane_scales, odd_nibbles, pair, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
 use smelt_quant::codebooks;
@@ -20,20 +20,18 @@ impl Unpack<82> for Iq2S {
         out.d(s, 0, s.mul_f(s.f16s(rows, v, 0), s.splat_f(0.125)));
         let last = s.quads(rows, v, 66);
         lane_scales(s, &odd_nibbles(s, [last[2], last[3]]), ZERO, out);
-        let three = s.splat(3);
+        let three = s.splat(0x0300_0300);
         for part in 0..2 {
             let low = s.quads(rows, v, 2 + 16 * part);
             let signs = s.quads(rows, v, 34 + 16 * part);
             for i in 0..4 {
+                let high = byte(s, last[part], i as u32);
+                let high = pair(s, high, high);
                 let mut x = [s.splat(0); 8];
                 for k in 0..2 {
-                    let mut index = [s.splat(0); 2];
-                    for j in 0..2 {
-                        let k = 2 * k as u32 + j as u32;
-                        let high = s.and(s.shr(last[part], 8 * i as u32 + 2 * k), three);
-                        index[j] = s.or(byte(s, low[i], k), s.shl(high, 8));
-                    }
-                    let sixteen = s.lookup8(&IQ2_S, index);
+                    let low = if k == 0 { s.halves::<0, 1>(low[i]) } else { s.halves::<2, 3>(low[i]) };
+                    let above = s.and(bits_above(s, high, 4 * k as u32, 4 * k as u32 + 2), three);
+                    let sixteen = s.lookup8(&IQ2_S, s.or(low, above));
                     for i in 0..4 {
                         x[4 * k + i] = sixteen[i / 2][i % 2];
                     }

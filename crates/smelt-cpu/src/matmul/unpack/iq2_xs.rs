@@ -24,7 +24,7 @@ impl Unpack<74> for Iq2Xs {
                 let words = [q[2 * half], q[2 * half + 1]];
                 let mut x = [s.splat(0); 8];
                 for k in 0..2 {
-                    let sixteen = s.lookup8(&IQ2_XS, [words[k], s.shr(words[k], 16)]);
+                    let sixteen = s.lookup8(&IQ2_XS, words[k]);
                     for i in 0..4 {
                         x[4 * k + i] = sixteen[i / 2][i % 2];
                     }

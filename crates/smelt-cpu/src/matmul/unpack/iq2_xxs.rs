@@ -1,7 +1,7 @@
 //! `IQ2_XXS`: f16 scale, then for each group of 32 four bytes that index eight magnitudes each, and a word of four
 //! 7-bit sign indices and a 4-bit scale.
 
-use super::{Sink, Unpack, byte, even_signs, four_sevens, lane_pairs, lane_scale, odd, signed};
+use super::{Sink, Unpack, even_signs, four_sevens, lane_pairs, lane_scale, odd, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
 use smelt_quant::codebooks;
@@ -29,7 +29,7 @@ impl Unpack<66> for Iq2Xxs {
                 lane_scale(s, g, scales[g], out);
                 let mut x = [s.splat(0); 8];
                 for k in 0..2 {
-                    let index = [byte(s, indices, 2 * k as u32), byte(s, indices, 2 * k as u32 + 1)];
+                    let index = if k == 0 { s.halves::<0, 1>(indices) } else { s.halves::<2, 3>(indices) };
                     let sixteen = s.lookup8(&IQ2_XXS, index);
                     for i in 0..4 {
                         x[4 * k + i] = sixteen[i / 2][i % 2];

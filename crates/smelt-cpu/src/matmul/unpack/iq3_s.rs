@@ -1,7 +1,7 @@
 //! `IQ3_S`: f16 scale, 64 low bytes of indices of four magnitudes, their 64 high bits, 32 sign bytes, 8 nibbles of
 //! scales.
 
-use super::{Sink, Unpack, byte, lane_scales, move_bit, odd, signed};
+use super::{Sink, Unpack, bits_above, byte, lane_scales, odd, pair, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_5, Scaled};
 use smelt_quant::codebooks;
@@ -27,22 +27,21 @@ impl Unpack<110> for Iq3S {
         }
         lane_scales(s, &scales, ZERO, out);
         let high = s.dword_pairs(rows, v, 66);
-        let ninth = s.splat(256);
+        let ninth = s.splat(0x0100_0100);
         for part in 0..2 {
             let signs = s.quads(rows, v, 74 + 16 * part);
-            for pair in 0..2 {
-                let low = s.quads(rows, v, 2 + 32 * part + 16 * pair);
+            for quarter in 0..2 {
+                let low = s.quads(rows, v, 2 + 32 * part + 16 * quarter);
                 for half in 0..2 {
-                    let i = 2 * pair + half;
+                    let i = 2 * quarter + half;
+                    let high = byte(s, high[part], i as u32);
+                    let high = pair(s, high, high);
                     let mut x = [s.splat(0); 8];
                     for j in 0..4 {
-                        let mut index = [ninth; 2];
-                        for k in 0..2 {
-                            let j = 2 * j + k;
-                            let high = s.and(move_bit(s, high[part], 8 * i as u32 + j as u32, 8), ninth);
-                            index[k] = s.or(byte(s, low[2 * half + j / 4], j as u32 % 4), high);
-                        }
-                        let eight = s.lookup4(&IQ3_S, index);
+                        let low = low[2 * half + j / 2];
+                        let low = if j % 2 == 0 { s.halves::<0, 1>(low) } else { s.halves::<2, 3>(low) };
+                        let above = s.and(bits_above(s, high, 2 * j as u32, 2 * j as u32 + 1), ninth);
+                        let eight = s.lookup4(&IQ3_S, s.or(low, above));
                         (x[2 * j], x[2 * j + 1]) = (eight[0], eight[1]);
                     }
                     signed(s, x, signs[i], ZERO, 8 * (4 * part + i), out);

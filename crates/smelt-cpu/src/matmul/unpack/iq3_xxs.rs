@@ -1,7 +1,7 @@
 //! `IQ3_XXS`: f16 scale, 64 bytes that index four magnitudes each, then for each group of 32 a word of four 7-bit sign
 //! indices and a 4-bit scale.
 
-use super::{Sink, Unpack, byte, even_signs, four_sevens, lane_pairs, lane_scale, odd, signed};
+use super::{Sink, Unpack, even_signs, four_sevens, lane_pairs, lane_scale, odd, signed};
 use crate::isa::{Codebook, Rows, Simd};
 use crate::matmul::class::{BITS_7, Scaled};
 use smelt_quant::codebooks;
@@ -30,10 +30,12 @@ impl Unpack<98> for Iq3Xxs {
                 scales[g] = odd(s, s.shr(word, 28));
                 lane_scale(s, g, scales[g], out);
                 let mut x = [s.splat(0); 8];
-                for j in [0, 2, 4, 6] {
-                    let (indices, k) = (q[2 * half + j / 4], j as u32 % 4);
-                    let eight = s.lookup4(&IQ3_XXS, [byte(s, indices, k), byte(s, indices, k + 1)]);
-                    (x[j], x[j + 1]) = (eight[0], eight[1]);
+                for j in 0..2 {
+                    let indices = q[2 * half + j];
+                    let first = s.lookup4(&IQ3_XXS, s.halves::<0, 1>(indices));
+                    let last = s.lookup4(&IQ3_XXS, s.halves::<2, 3>(indices));
+                    (x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]) =
+                        (first[0], first[1], last[0], last[1]);
                 }
                 signed(s, x, even_signs(s, four_sevens(s, word)), ZERO, 8 * g, out);
             }

@@ -1,7 +1,7 @@
 //! `IQ4_XS`: f16 scale, eight 6-bit scales (zero at 32) as 2 bytes of high crumbs and 4 of low nibbles, then for each
 //! group 16 bytes of nibbles (low: values 0..16, high: 16..32) that index the levels of `IQ4_NL`.
 
-use super::iq4_nl::LEVELS;
+use super::iq4_nl::levels;
 use super::{Sink, Unpack, lane_scales, look_up, nibbles};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_8, Scaled};
@@ -26,7 +26,7 @@ impl Unpack<136> for Iq4Xs {
         }
         lane_scales(s, &scales, 128, out);
         for g in 0..8 {
-            out.codes(s, 8 * g, look_up(s, &LEVELS, nibbles(s, s.quads(rows, v, 8 + 16 * g))));
+            out.codes(s, 8 * g, look_up(s, levels::<S>(), nibbles(s, s.quads(rows, v, 8 + 16 * g))));
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn path(name: &str) -> Option<Path> {
         "Q4_1" => Path::tile::<q4_1::Q4_1, 20>(),
         "Q5_0" => Path::tile::<q5_0::Q5_0, 22>(),
         "Q5_1" => Path::tile::<q5_1::Q5_1, 24>(),
-        "Q8_0" => Path::tile::<q8_0::Q8_0, 34>(),
+        "Q8_0" => Path::in_order::<q8_0::Q8_0, 34>(),
         "Q2_K" => Path::tile::<q2_k::Q2K, 84>(),
         "Q3_K" => Path::tile::<q3_k::Q3K, 110>(),
         "Q4_K" => Path::tile::<q4_k::Q4K, 144>(),
@@ -86,6 +86,13 @@ pub(crate) trait Unpack<const B: usize>: 'static {
 
     /// Unpacks rows `v * LANES..` of one block, which for `out` is `BLOCK / Class::VALUES` blocks in a row.
     fn unpack<S: Simd>(s: S, rows: Rows<'_, B>, v: usize, out: &mut impl Sink<S>);
+}
+
+/// A format of which one token reads the weights in their order ([`mod@super::in_order`]).
+pub(crate) trait Dots<const B: usize>: Unpack<B> {
+    /// Scales of `LANES` blocks of 32 values, and their dot products with as many activations each, as [`Simd::dots`] gives
+    /// them.
+    fn dots<S: Simd>(s: S, rows: Rows<'_, B>, acts: &[i8]) -> (S::F, S::I);
 }
 
 /// Unpacks a range of a panel's blocks to the tile's beginning.
@@ -135,7 +142,7 @@ fn move_bit<S: Simd>(s: S, x: S::I, from: u32, to: u32) -> S::I {
 /// Sixteen bytes of each row as 32 nibbles, and bit `i` of each row's `fifth` as bit 4 of nibble `i`.
 #[inline(always)]
 fn nibbles_with_fifth_bit<S: Simd>(s: S, quads: [S::I; 4], fifth: S::I, out: &mut impl Sink<S>) {
-    let (nibble, sixteen) = (s.splat(0x0F0F_0F0F), s.splat(0x1010_1010));
+    let (nibble, minus_16) = (s.splat(0x0F0F_0F0F), s.splat(0xF0F0_F0F0_u32 as i32));
     // In a byte copied to all four places, these pick bits 0 to 3, or 4 to 7.
     let (low_bits, high_bits) = (s.splat(0x0804_0201), s.splat(0x8040_2010_u32 as i32));
     let bytes = [
@@ -149,8 +156,7 @@ fn nibbles_with_fifth_bit<S: Simd>(s: S, quads: [S::I; 4], fifth: S::I, out: &mu
         let q = quads[i % 4];
         let code = s.and(if i < 4 { q } else { s.shr(q, 4) }, nibble);
         let bits = if i % 2 == 0 { low_bits } else { high_bits };
-        let set = s.eq_bytes(s.and(bytes[i / 2], bits), bits);
-        codes[i] = s.or(code, s.and(set, sixteen));
+        codes[i] = s.sub_where(code, minus_16, bytes[i / 2], bits);
     }
     out.codes(s, 0, codes);
 }
@@ -165,6 +171,13 @@ fn byte<S: Simd>(s: S, x: S::I, n: u32) -> S::I {
 #[inline(always)]
 fn pair<S: Simd>(s: S, low: S::I, high: S::I) -> S::I {
     s.or(s.and(low, s.splat(0xFFFF)), s.shl(high, 16))
+}
+
+/// Bits of each lane's low byte in both of its halves: those from bit `LOW` on move to bit 8 of the low half, and those from
+/// bit `HIGH` on of the high half. The other bits are the caller's to mask.
+#[inline(always)]
+fn bits_above<S: Simd>(s: S, twice: S::I, low: u32, high: u32) -> S::I {
+    s.mul_halves(twice, s.splat((1 << (8 - low)) | (1 << (24 - high))))
 }
 
 /// Signed scales of four groups a vector, and the corrections for codes of which `zero` means zero.
@@ -271,10 +284,8 @@ fn signed<S: Simd>(s: S, x: [S::I; 8], signs: S::I, zero: i32, line: usize, out:
     let mut codes = x;
     for i in 0..8 {
         let bits = if i % 2 == 0 { low_bits } else { high_bits };
-        let negative = s.eq_bytes(s.and(bytes[i / 2], bits), bits);
-        // No byte carries or borrows: 0 ≤ zero − x and zero + x ≤ 255.
-        let twice = s.and(negative, s.add(x[i], x[i]));
-        codes[i] = s.sub(s.add(zero, x[i]), twice);
+        // No byte carries: zero + x ≤ 255.
+        codes[i] = s.sub_where(s.add(zero, x[i]), s.add(x[i], x[i]), bytes[i / 2], bits);
     }
     out.codes(s, line, codes);
 }
@@ -309,11 +320,13 @@ fn look_up<S: Simd>(s: S, table: &[u8; 16], mut codes: [S::I; 8]) -> [S::I; 8] {
     codes
 }
 
-/// Four vectors, each exclusive-or `bits`.
+/// Signed bytes as codes of eight bits, which are offset by 128 unless products take them as they are.
 #[inline(always)]
-fn flip<S: Simd>(s: S, mut x: [S::I; 4], bits: S::I) -> [S::I; 4] {
-    for i in 0..4 {
-        x[i] = s.xor(x[i], bits);
+fn wide<S: Simd>(s: S, mut x: [S::I; 4]) -> [S::I; 4] {
+    if !S::SIGNED_WIDE {
+        for i in 0..4 {
+            x[i] = s.xor(x[i], s.splat(0x8080_8080_u32 as i32));
+        }
     }
     x
 }

@@ -1,6 +1,6 @@
-//! `Q8_K`: f32 scale, 256 signed bytes (the tile holds them offset by 128), and sums that are not read.
+//! `Q8_K`: f32 scale, 256 signed bytes, and sums that are not read.
 
-use super::{Sink, Unpack, flip, unit_scales};
+use super::{Sink, Unpack, unit_scales, wide};
 use crate::isa::{Rows, Simd};
 use crate::matmul::class::{BITS_8, Scaled};
 
@@ -14,10 +14,9 @@ impl Unpack<292> for Q8K {
     fn unpack<S: Simd>(s: S, rows: Rows<'_, 292>, v: usize, out: &mut impl Sink<S>) {
         out.d(s, 0, s.with_bits(s.dwords(rows, v, 0)));
         unit_scales(s, 128, out);
-        let offset = s.splat(0x8080_8080_u32 as i32);
         for i in 0..16 {
             let q = s.quads(rows, v, 4 + 16 * i);
-            out.codes(s, 4 * i, flip(s, q, offset));
+            out.codes(s, 4 * i, wide(s, q));
         }
     }
 }
