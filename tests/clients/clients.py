@@ -401,6 +401,13 @@ def openai_tools():
     answer = gpt.chat.completions.create(**dict(FIXED, messages=messages, tools=[WEATHER, TIME], tool_choice="none"))
     assert answer.choices[0].message.tool_calls is None and answer.choices[0].message.content is not None
     raises(openai.BadRequestError, lambda: gpt.chat.completions.create(**dict(fixed, tools=[TIME])), "get_weather")
+    # Where the model may call, it does so by the schema, or its content has the form that was asked for.
+    size = {"type": "json_schema", "json_schema": {"name": "size", "schema": {"enum": ["small", "large"]}}}
+    free = dict(fixed, tool_choice="auto", parallel_tool_calls=False, response_format=size)
+    message = gpt.chat.completions.create(**free).choices[0].message
+    for call in message.tool_calls or []:
+        assert call.function.name == "get_time" or check_arguments(json.loads(call.function.arguments)) is None
+    assert message.tool_calls or json.loads(message.content) in ("small", "large"), message
 
 
 def openai_reasoning():

@@ -54,6 +54,18 @@ impl Partition {
         Ok(Self { all: Finder::new(vocab, all)?, user: Finder::new(vocab, user)? })
     }
 
+    /// The first control token that stands in `text`, and where.
+    pub(crate) fn find_control(&self, vocab: &Vocab, text: &str) -> Option<(u32, Range<usize>)> {
+        let mut at = 0;
+        loop {
+            let (id, found) = self.all.as_ref()?.find(text, at)?;
+            if vocab.kind(id) == Some(TokenKind::Control) {
+                return Some((id, found));
+            }
+            at = found.end;
+        }
+    }
+
     /// Calls `each` with the parts of `text` in order; texts are never empty. Control and unknown tokens are found only
     /// outside of `user` (sorted, disjoint byte ranges); what a user wrote stays text across its own borders.
     pub(crate) fn split<'t>(

@@ -237,6 +237,11 @@ impl Tokenizer {
         out
     }
 
+    /// The first control token that stands in a text, and where it does; of several that begin there the longest.
+    pub fn find_control(&self, text: &str) -> Option<(u32, Range<usize>)> {
+        self.0.partition.find_control(&self.0.vocab, text)
+    }
+
     /// The bytes that `id` decodes to; none of a control or unknown token unless `show_special`. `None` outside of the
     /// vocabulary.
     pub fn token_bytes(&self, id: u32, show_special: bool) -> Option<&[u8]> {

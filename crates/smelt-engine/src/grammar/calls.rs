@@ -3,8 +3,8 @@
 use super::{Grammar, GrammarError, MOST_NESTING, Source, check_nesting, gbnf, schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use smelt_tokenizer::Tokenizer;
 use smelt_tokenizer::answer::{CallFormat, Shape, Tool, ToolSet, Trigger};
-use smelt_tokenizer::{TokenKind, Tokenizer};
 use std::fmt::Write as _;
 
 /// Rules that calls may take, for schemas and repetitions.
@@ -79,12 +79,7 @@ fn check(shape: &Shape) -> Result<(), GrammarError> {
 /// # Errors
 /// The keyword of a schema that can't be enforced, or that there is too much.
 pub(super) fn grammar(shape: &Shape, tokenizer: &Tokenizer) -> Result<Grammar, GrammarError> {
-    let ids = 0..u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
-    let controls = ids.filter(|id| tokenizer.kind(*id) == Some(TokenKind::Control));
-    let controls =
-        controls.filter_map(|id| Some((id, tokenizer.piece(id).filter(|piece| !piece.is_empty())?)));
-    let mut rules =
-        Rules { controls: controls.collect(), text: String::new(), count: 0, schemas: Vec::new() };
+    let mut rules = Rules { tokenizer, text: String::new(), count: 0, schemas: Vec::new() };
     let start = rules.expression(shape)?;
     let lark = format!("start: {start}\n{}", rules.text);
     if lark.len() > super::MOST_SCHEMA_BYTES {
@@ -94,8 +89,7 @@ pub(super) fn grammar(shape: &Shape, tokenizer: &Tokenizer) -> Result<Grammar, G
 }
 
 struct Rules<'a> {
-    /// Control tokens and their texts.
-    controls: Vec<(u32, &'a str)>,
+    tokenizer: &'a Tokenizer,
     text: String,
     count: usize,
     /// Rules of schemas, which stand in several places, and their names.
@@ -160,17 +154,12 @@ impl Rules<'_> {
     /// A text, in which control tokens are named by their ids.
     fn literal(&self, mut text: &str) -> String {
         let mut parts: Vec<String> = Vec::new();
-        let first = |text: &str| {
-            let found =
-                self.controls.iter().filter_map(|(id, piece)| Some((text.find(piece)?, piece.len(), *id)));
-            found.min_by_key(|(at, length, _)| (*at, std::cmp::Reverse(*length)))
-        };
-        while let Some((at, length, id)) = first(text) {
-            if at > 0 {
-                parts.push(gbnf::quote(&text[..at]));
+        while let Some((id, found)) = self.tokenizer.find_control(text) {
+            if found.start > 0 {
+                parts.push(gbnf::quote(&text[..found.start]));
             }
             parts.push(format!("<[{id}]>"));
-            text = &text[at + length..];
+            text = &text[found.end..];
         }
         if !text.is_empty() || parts.is_empty() {
             parts.push(gbnf::quote(text));

@@ -5,7 +5,7 @@ use super::workers::Workers;
 use crate::Constraint;
 use smelt_tokenizer::Tokenizer;
 use smelt_tokenizer::answer::Trigger;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Lets content pass, free or held to another constraint, and holds what begins with a trigger to the grammar of calls.
@@ -125,9 +125,10 @@ impl Shared {
     /// What a token writes, as a reader sees it: control tokens that are no marks write nothing.
     fn text(&self, token: u32) -> &[u8] {
         let bytes = self.tokenizer.token_bytes(token, true).unwrap_or_default();
-        let is_hidden = self.tokenizer.is_special(token)
-            && !self.triggers.iter().any(|trigger| contains(trigger.text.as_bytes(), bytes));
-        if is_hidden { &[] } else { bytes }
+        let mut marks = self.triggers.iter().filter(|trigger| !trigger.is_first);
+        let is_shown = !self.tokenizer.is_special(token)
+            || marks.any(|trigger| contains(trigger.text.as_bytes(), bytes));
+        if is_shown { bytes } else { &[] }
     }
 
     /// Whether `text` makes a trigger complete behind what was `seen` of one.
@@ -167,17 +168,19 @@ impl Shared {
     fn compute(&self, seen: &[u8], place: Place) -> Choice {
         let size = self.tokenizer.vocab_size();
         // A token completes a trigger with one of these at its beginning, or with all of it.
-        let ends: Vec<&[u8]> = (0..=seen.len())
+        let ends: HashSet<&[u8]> = (0..=seen.len())
             .flat_map(|from| {
                 self.triggers.iter().map(move |trigger| (trigger.text.as_bytes(), &seen[from..]))
             })
             .filter_map(|(trigger, seen)| trigger.strip_prefix(seen))
             .collect();
+        let lengths: BTreeSet<usize> = ends.iter().map(|end| end.len()).collect();
         let shortest = self.triggers.iter().map(|trigger| trigger.text.len()).min().unwrap_or(usize::MAX);
         let mut completing = vec![0_u32; size.div_ceil(32)];
         for id in (0..).take(size) {
             let text = self.text(id);
-            let may = text.len() >= shortest || ends.iter().any(|end| text.starts_with(end));
+            let mut heads = lengths.range(..=text.len()).map(|length| &text[..*length]);
+            let may = text.len() >= shortest || heads.any(|head| ends.contains(head));
             if may && self.completes(seen, place, text) {
                 completing[id as usize / 32] |= 1 << (id % 32);
             }
@@ -263,6 +266,11 @@ impl Constraint for Triggered {
             }
         }
         open.advance(shared, text);
+        if may_trigger && !open.seen.is_empty() {
+            // While the engine computes the step, as far as it isn't known yet; who asks for it waits for it.
+            let (known, seen, place) = (shared.clone(), open.place.trim(&open.seen).to_vec(), open.place);
+            drop(shared.workers.run(move || drop(known.choice(&seen, place))));
+        }
         Ok(())
     }
 

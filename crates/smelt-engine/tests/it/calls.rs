@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value, json};
 use smelt_engine::tokenizer::Special;
-use smelt_engine::tokenizer::answer::{CallFormat, FORMATS, ThinkTags, Tool, ToolSet};
+use smelt_engine::tokenizer::answer::{
+    CallFormat, FORMATS, Held, Part, Reader, ReaderOptions, ThinkTags, Tool, ToolSet,
+};
 use smelt_engine::{Calls, Constraint, Engine, Grammar, GrammarError, Model, Settings};
 
 fn tools() -> ToolSet {
@@ -246,4 +248,143 @@ fn a_schema_that_cannot_be_enforced_is_as_far_as_it_can() {
             assert_eq!(is_whole, is_allowed, "{}: {text}", format.name);
         }
     }
+}
+
+/// What hostile answers are made of.
+const SHARDS: [&str; 24] = [
+    "Hello ",
+    "<",
+    "\n",
+    " ",
+    "{",
+    "{\"name\": \"get_weather\", ",
+    "\"arguments\": {",
+    "\"parameters\": {",
+    "\"location\": \"",
+    "\"",
+    "}",
+    "]",
+    "get_weather",
+    "now",
+    "é🦙",
+    "<think>",
+    "</think>",
+    ";",
+    ",",
+    "\\",
+    "12",
+    "[",
+    "\u{a0}",
+    "(",
+];
+/// With these an answer ends that is in the middle of something.
+const ENDS: [&str; 16] =
+    ["\"", "}", "]", ")", ">", "1", ":", " ", "<", "/", "\n", "a", "`", "|", "{", "days"];
+
+/// What a model says that would say `wanted` and is held to `constraint`, and whether it came to its end.
+fn say(
+    model: &Model,
+    mut constraint: Box<dyn Constraint>,
+    wanted: &str,
+    random: &mut fastrand::Rng,
+) -> (Vec<u8>, bool) {
+    let tokenizer = model.tokenizer();
+    let encode = |text: &str| tokenizer.encode(text, Special::Text, false);
+    let ends: Vec<u32> = ENDS.iter().map(|end| encode(end)[0]).collect();
+    let mut wanted = encode(wanted).into_iter();
+    let mut said = Vec::new();
+    for step in 0..400 {
+        let mask = constraint.mask().unwrap().map(<[u32]>::to_vec);
+        let is_allowed = |token: &u32| {
+            mask.as_ref().is_none_or(|mask| {
+                mask.get(*token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+            })
+        };
+        let next = wanted.next();
+        let end = tokenizer.eog_ids()[0];
+        let end = (next.is_none() && is_allowed(&end)).then_some(end);
+        let any = || {
+            let from = random.u32(..tokenizer.vocab_size() as u32);
+            (from..tokenizer.vocab_size() as u32)
+                .chain(0..from)
+                .find(|id| is_allowed(id))
+                .expect("something is allowed")
+        };
+        let closing = || ends.iter().copied().cycle().skip(step).take(ends.len()).find(is_allowed);
+        let token = end.or(next.filter(is_allowed)).or_else(closing).unwrap_or_else(any);
+        if tokenizer.is_eog(token) {
+            return (said, true);
+        }
+        constraint.accept(token).unwrap();
+        said.extend_from_slice(tokenizer.token_bytes(token, false).unwrap());
+    }
+    (said, false)
+}
+
+#[test]
+fn readers_are_certain_of_what_is_held_only() {
+    let engine = tiny();
+    let model = engine.model();
+    let tags = ThinkTags::of_template("</think>").unwrap();
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "additionalProperties": false});
+    let mut random = fastrand::Rng::with_seed(3);
+    let (mut told, mut ended) = (0, 0);
+    for format in FORMATS {
+        let held = [Held::Calls, Held::CallsOrContent, Held::OnlyCalls].map(|held| {
+            let constraint = match held {
+                Held::OnlyCalls => constrain(model, format, false),
+                _ => possible(model, format, false, (held == Held::CallsOrContent).then_some(&schema)),
+            };
+            (held, constraint)
+        });
+        let call = format.write(&[("get_weather", object(&json!({"location": "Rome", "days": 1})))]);
+        for round in 0..24 {
+            let mut wanted = String::new();
+            for _ in 0..random.usize(1..8) {
+                match random.u8(..4) {
+                    0 => wanted.push_str(&call),
+                    1 => wanted.extend(call.chars().take(random.usize(..60))),
+                    _ => wanted.push_str(SHARDS[random.usize(..SHARDS.len())]),
+                }
+            }
+            let (held, constraint) = &held[round % 3];
+            let thinks = random.bool();
+            let (said, is_whole) = match thinks {
+                true => {
+                    say(model, model.behind_thoughts(constraint.fork(), tags, false), &wanted, &mut random)
+                }
+                false => say(model, constraint.fork(), &wanted, &mut random),
+            };
+            let said = String::from_utf8_lossy(&said);
+            let options = ReaderOptions {
+                thinking: thinks.then_some(tags),
+                thinking_is_content: random.bool(),
+                calls: Some((format, tools().into())),
+                held: *held,
+                ..ReaderOptions::default()
+            };
+            let mut reader = Reader::new(options);
+            let mut parts: Vec<Part> = said.split_inclusive(|_| true).flat_map(|c| reader.push(c)).collect();
+            parts.extend(reader.finish());
+            let mut calls: Vec<(String, String)> = Vec::new();
+            for part in parts {
+                match part {
+                    Part::Call(name) => calls.push((name, String::new())),
+                    Part::Arguments(more) => calls.last_mut().unwrap().1.push_str(&more),
+                    Part::Content(_) | Part::Reasoning(_) => {}
+                }
+            }
+            told += calls.len();
+            ended += usize::from(is_whole);
+            let whole = if is_whole { calls.len() } else { calls.len().saturating_sub(1) };
+            for (name, arguments) in &calls[..whole] {
+                let note = || format!("{} {held:?}: {arguments}: {said:?}, wanted {wanted:?}", format.name);
+                let value: Value =
+                    serde_json::from_str(arguments).unwrap_or_else(|e| panic!("{e}: {}", note()));
+                let has = |name: &str| value.get(name).is_some();
+                assert!(name != "get_weather" || (has("location") && has("days")), "{}", note());
+            }
+        }
+    }
+    assert!(told > 300 && ended > 300, "{told} calls in {ended} answers");
 }

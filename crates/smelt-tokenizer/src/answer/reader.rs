@@ -133,6 +133,7 @@ impl Reader {
         };
         if is_rest && self.has_calls && self.told == (0, 0) {
             self.held.clear();
+            self.state = State::Content;
         }
         let mut parts = Vec::new();
         if self.state == State::Call && is_certain {

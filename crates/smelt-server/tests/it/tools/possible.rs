@@ -48,6 +48,14 @@ fn arguments_come_as_they_are_said() {
     let pieces: Vec<&str> = pieces.filter(|piece| !piece.is_empty()).collect();
     assert_eq!(pieces, PIECES);
     assert_eq!(built(&told)[1]["input"], json!({"location": "Rome"}));
+
+    // Ollama's clients know whole calls only: each comes when the next one begins.
+    let lines =
+        server.post(OLLAMA, &ask("E")).lines().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    let calls: Vec<Value> =
+        lines.map(|line| line["message"]["tool_calls"].clone()).filter(Value::is_array).collect();
+    let indices: Vec<&Value> = calls.iter().map(|calls| &calls[0]["function"]["index"]).collect();
+    assert!(indices == [0, 1] && calls.iter().all(|calls| calls[1].is_null()), "{calls:?}");
 }
 
 /// The calls of an answer of Ollama.

@@ -178,8 +178,19 @@ fn what_is_cut_off_is_told_as_far_as_it_came() {
     let arguments = json!({"location": "a \"b\" c", "days": 12, "limits": [1, 2.5]});
     for format in FORMATS {
         let text = format.write(&[("get_weather", arguments.as_object().unwrap())]);
+        let further = format!("{text} \n{text}");
         for held in [Held::Calls, Held::OnlyCalls, Held::CallsOrContent] {
             let options = ReaderOptions { held, ..options(format.name) };
+            // Of a further call nothing is content but what isn't known to be one yet.
+            for (at, _) in further.char_indices().filter(|(at, _)| *at > text.len()) {
+                let (content, calls) = told(parts(&options, &[&further[..at]]));
+                let is_unknown = held == Held::Calls && further[text.len()..at].contains(&content);
+                assert!(
+                    !calls.is_empty() && (content.is_empty() || is_unknown),
+                    "{}: {content}",
+                    format.name
+                );
+            }
             for (at, _) in text.char_indices() {
                 let cut = &text[..at];
                 let whole = told(parts(&options, &[cut]));
