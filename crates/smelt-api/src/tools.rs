@@ -68,38 +68,41 @@ impl Default for Tools {
     }
 }
 
-pub(crate) static TOOL: &[Param] = &[
-    param("type", Any, Only(&["\"function\""]), "tools are functions that the client runs"),
-    param("function", Kind::Fields(FUNCTION), Required, "the function"),
-];
-static FUNCTION: &[Param] = &[
-    param("name", Text, Required, "the name"),
-    param("description", Text, Yes, "what it does"),
-    param("parameters", Any, Yes, "the JSON schema of its arguments"),
-    param("strict", Bool, Harmless, "calls that the schema demands to be checked are checked by the client"),
-];
+const NAME: Param = param("name", Text, Required, "the name");
+const DESCRIPTION: Param = param("description", Text, Yes, "what it does");
+const PARAMETERS: Param = param("parameters", Any, Yes, "the JSON schema of its arguments");
+const FUNCTION_TYPE: Param =
+    param("type", Any, Only(&["\"function\""]), "tools are functions that the client runs");
+const STRICT: Param = param("strict", Bool, Harmless, "schemas are enforced, as far as they can be");
+const DEFER_LOADING: Param = param("defer_loading", Any, Only(&["false"]), "all tools are told to the model");
+const ALLOWED_CALLERS: Param =
+    param("allowed_callers", Any, Only(&["[\"direct\"]"]), "tools are called by the model");
+
+pub(crate) static TOOL: &[Param] =
+    &[FUNCTION_TYPE, param("function", Kind::Fields(FUNCTION), Required, "the function")];
+static FUNCTION: &[Param] = &[NAME, DESCRIPTION, PARAMETERS, STRICT];
 pub(crate) static RESPONSES_TOOL: &[Param] = &[
-    param("type", Any, Only(&["\"function\""]), "tools are functions that the client runs"),
-    param("name", Text, Required, "the name"),
-    param("description", Text, Yes, "what it does"),
-    param("parameters", Any, Yes, "the JSON schema of its arguments"),
-    param("strict", Bool, Harmless, "calls are checked by the client"),
+    FUNCTION_TYPE,
+    NAME,
+    DESCRIPTION,
+    PARAMETERS,
+    STRICT,
     param("output_schema", Any, Harmless, "results are read as text"),
-    param("defer_loading", Any, Only(&["false"]), "all tools are told to the model"),
-    param("allowed_callers", Any, Only(&["[\"direct\"]"]), "tools are called by the model"),
+    DEFER_LOADING,
+    ALLOWED_CALLERS,
     param("async", Any, Only(&["false"]), "a call ends the answer"),
 ];
 pub(crate) static ANTHROPIC_TOOL: &[Param] = &[
     param("type", Any, Only(&["\"custom\""]), "tools are functions that the client runs"),
-    param("name", Text, Required, "the name"),
-    param("description", Text, Yes, "what it does"),
+    NAME,
+    DESCRIPTION,
     param("input_schema", Any, Yes, "the JSON schema of its arguments"),
     param("cache_control", Any, Harmless, "the cache finds common beginnings by itself"),
-    param("strict", Bool, Harmless, "calls are checked by the client"),
+    STRICT,
     param("input_examples", Any, Harmless, "examples"),
-    param("eager_input_streaming", Any, Harmless, "arguments come when they are certain"),
-    param("defer_loading", Any, Only(&["false"]), "all tools are told to the model"),
-    param("allowed_callers", Any, Only(&["[\"direct\"]"]), "tools are called by the model"),
+    param("eager_input_streaming", Any, Harmless, "arguments come as they are said"),
+    DEFER_LOADING,
+    ALLOWED_CALLERS,
 ];
 
 impl Tools {

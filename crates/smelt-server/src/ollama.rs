@@ -172,7 +172,7 @@ async fn answer(
             .await?;
     if common.stream {
         return Ok(respond(Framing::Lines, |pieces| {
-            Writer { pieces, clock: Clock::new(call.arrival), call, form, model: common.model }
+            Writer { pieces, clock: Clock::new(call.arrival), call, form, model: common.model, calls: 0 }
                 .write(generation)
         }));
     }
@@ -234,26 +234,36 @@ struct Writer {
     form: Form,
     model: String,
     clock: Clock,
+    /// Calls that were told.
+    calls: usize,
 }
 
 impl Writer {
     async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
-        // Calls are told whole, in the last piece but one.
-        let mut calls = Answer::new();
+        // A call is told whole: when anything else follows it.
+        let mut answer = Answer::new();
         loop {
             match generation.next().await {
                 Ok(Some((_, news))) => {
                     self.clock.take(&news);
                     let News::Delta { parts, .. } = news else { continue };
-                    let mut answer = Answer::new();
                     for part in parts {
-                        let is_call = matches!(part, Part::Call(_) | Part::Arguments(_));
-                        if is_call { calls.add(part) } else { answer.add(part) }
+                        let goes_on = match part {
+                            Part::Arguments(_) => true,
+                            Part::Call(_) => false,
+                            Part::Content(_) | Part::Reasoning(_) => answer.calls.is_empty(),
+                        };
+                        if !goes_on {
+                            self.tell(&mut answer).await?;
+                        }
+                        answer.add(part);
                     }
-                    self.tell(answer).await?;
+                    if answer.calls.is_empty() {
+                        self.tell(&mut answer).await?;
+                    }
                 }
                 Ok(None) => {
-                    self.tell(calls).await?;
+                    self.tell(&mut answer).await?;
                     let end = Some(self.clock.end());
                     return self.pieces.json(&piece(self.form, &self.model, Answer::new(), end)).await;
                 }
@@ -262,10 +272,17 @@ impl Writer {
         }
     }
 
-    async fn tell(&self, answer: Answer) -> Result<(), Gone> {
+    /// Tells what there is of an answer, and leaves nothing.
+    async fn tell(&mut self, answer: &mut Answer) -> Result<(), Gone> {
+        let answer = std::mem::replace(answer, Answer::new());
         if answer.content.is_empty() && answer.reasoning.is_empty() && answer.calls.is_empty() {
             return Ok(());
         }
-        self.pieces.json(&piece(self.form, &self.model, answer, None)).await
+        let mut piece = piece(self.form, &self.model, answer, None);
+        for call in piece.message.iter_mut().flat_map(|message| &mut message.tool_calls) {
+            call.function.index = self.calls;
+            self.calls += 1;
+        }
+        self.pieces.json(&piece).await
     }
 }
