@@ -2,8 +2,7 @@
 
 Their models come from a hub; in their place stand models of this machine (`LOCAL_MODELS`: a JSON object from the names of
 their presets to files). So what the tests expect of texts can't be expected; their patterns match anything here. As Smelt
-refuses names of models that it doesn't have, each request asks for the one that there is; and OpenAI's routes, which
-llama-server has without `/v1` too, are asked for with it.
+refuses names of models that it doesn't have, each request asks for the one that there is.
 """
 
 import collections
@@ -44,15 +43,12 @@ def ask_for_what_there_is(body):
         return body
     running = next(iter(utils.server_instances), None)
     needs_name = "model" in body or "messages" in body
-    return {**body, "model": running.model_alias} if running and needs_name else body
+    return {**body, "model": running.model_alias.split(",")[0]} if running and needs_name else body
 
-
-OPENAI = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models")
 
 for method in ("make_request", "make_stream_request"):
     def wrap(ask):
         def named(self, verb, path, data=None, *rest, **more):
-            path = "/v1" + path if path.startswith(OPENAI) else path
             return ask(self, verb, path, ask_for_what_there_is(data), *rest, **more)
 
         return named

@@ -19,7 +19,7 @@ const U31: i64 = i32::MAX as i64;
 const MOST_TEXTS: usize = 2048;
 const DIMENSIONS: &str = "so many of the first values, of length 1 again: for models that are trained for it";
 
-const INPUT: &str = "a string, a list of strings, a list of token ids, or a list of such lists";
+const INPUT: &str = "a string, token ids, a list of both, or a list of such";
 
 /// What OpenAI's route and llama.cpp's share.
 const VECTORS: Params = &[

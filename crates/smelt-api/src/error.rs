@@ -141,7 +141,7 @@ impl ApiError {
     pub fn context_length(prompt: usize, context: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {context} tokens, but the prompt has {prompt} tokens and at least \
-             one is needed for the answer. Shorten the prompt, or start the server with a larger context."
+             one is needed for the answer: it exceeds the available context size. Shorten the prompt, or start the server with a larger context."
         );
         Self { lengths: Some((prompt, context)), ..Self::new(Code::ContextLengthExceeded, message) }
     }

@@ -1,4 +1,4 @@
-//! The wire types of the HTTP interfaces: OpenAI, Anthropic, Ollama.
+//! The wire types of the HTTP interfaces: OpenAI, Anthropic, Ollama, llama.cpp.
 //!
 //! A request is read in two steps. [`params`] checks the body against a table of parameters, so that types, ranges and
 //! unsupported parameters are reported in one way, by the parameter's name; the dialect's own `read` then makes a typed
@@ -11,6 +11,7 @@ pub mod anthropic;
 pub mod embeddings;
 pub mod error;
 pub mod keep_alive;
+pub mod llamacpp;
 pub mod message;
 pub mod ollama;
 pub mod openai;
@@ -20,6 +21,7 @@ pub mod rerank;
 pub mod responses;
 pub mod sampling;
 pub mod structure;
+pub mod timings;
 pub mod tokens;
 pub mod tools;
 
@@ -29,4 +31,5 @@ pub use message::{ChatMessage, Role, ToolCall};
 pub use reasoning::{Effort, Reasoning};
 pub use sampling::{Limits, Sampling};
 pub use structure::{Form, Structure};
+pub use timings::{Progress, Timings};
 pub use tools::{Tool, ToolChoice, Tools};

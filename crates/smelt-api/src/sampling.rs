@@ -83,6 +83,10 @@ pub static COMMON: &[Param] = &[
         "the same seed gives the same answer; -1 is a random one",
     ),
     param("stop", Texts(MOST_STOPS), Yes, "strings that end the answer"),
+];
+
+/// Beside [`COMMON`], where Mirostat can't be had.
+pub static NO_MIROSTAT: &[Param] = &[
     param("mirostat", Any, Only(&["0"]), "use top_p, top_k or min_p"),
     param("mirostat_tau", Number(0.0, 100.0), Support::Harmless, "only with mirostat, which is off"),
     param("mirostat_eta", Number(0.0, 1.0), Support::Harmless, "only with mirostat, which is off"),
@@ -107,16 +111,12 @@ pub static EXTENSIONS: &[Param] = &[
     param("dry_base", Number(1.0, 100.0), Yes, "DRY: growth of the penalty per token"),
     param("dry_allowed_length", Integer(0, U31), Yes, "DRY: repetitions up to this length go free"),
     param("dry_penalty_last_n", Integer(-1, U31), Yes, "DRY: tokens that are searched; -1 is all"),
-    param("dry_sequence_breakers", Any, Only(&["[]"]), "DRY has no breakers over HTTP"),
     param("xtc_probability", Number(0.0, 1.0), Yes, "how often the likeliest tokens are excluded"),
     param("xtc_threshold", Number(0.0, 1.0), Yes, "what counts as a likeliest token for XTC"),
     param("dynatemp_range", Number(0.0, 100.0), Yes, "how far the temperature follows the entropy"),
     param("dynatemp_exponent", Number(1e-6, 100.0), Yes, "how it follows it"),
-    param("logit_bias", Object, Yes, "adds -100 to 100 to tokens, by id; -100 bans one"),
     param("ignore_eos", Bool, Yes, "go on behind a token that ends the answer"),
     param("skip_special_tokens", Bool, Yes, "false shows control tokens"),
-    param("n_predict", Integer(-1, U31), Yes, "another name of max_tokens; -1 is without limit"),
-    param("samplers", Any, Only(&[]), "the order of the samplers is fixed"),
     param("min_tokens", Any, Only(&["0"]), "use ignore_eos with max_tokens"),
     param("stop_token_ids", Any, Only(&["[]"]), "use stop with the tokens' texts"),
     param("include_stop_str_in_output", Any, Only(&["false"]), "an answer ends before its stop string"),
@@ -133,6 +133,14 @@ pub static EXTENSIONS: &[Param] = &[
     param("lora", Any, Only(&["[]"]), "adapters are not implemented yet"),
     param("lora_path", Any, Only(&[]), "adapters are not implemented yet"),
     param("id_slot", Any, Only(&["-1"]), "the scheduler places requests itself"),
+];
+
+/// Beside [`EXTENSIONS`], on routes that are not llama.cpp's own: these have more of it.
+pub static NARROWER: &[Param] = &[
+    param("dry_sequence_breakers", Any, Only(&["[]"]), "DRY has no breakers over HTTP"),
+    param("logit_bias", Object, Yes, "adds -100 to 100 to tokens, by id; -100 bans one"),
+    param("n_predict", Integer(-1, U31), Yes, "another name of max_tokens; -1 is without limit"),
+    param("samplers", Any, Only(&[]), "the order of the samplers is fixed"),
     param("cache_prompt", Any, Only(&["true"]), "the cache of prompts is always on, and changes no answer"),
 ];
 

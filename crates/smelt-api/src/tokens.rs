@@ -8,8 +8,8 @@ use crate::message::{ChatMessage, MESSAGE, Role};
 use crate::params::{Fields, Kind, Params, Support, param, shown};
 use crate::tools::{TOOL, Tools};
 
-use Kind::{Any, Bool, Ids, Items, Object, Text};
-use Support::{Only, Required, Yes};
+use Kind::{Bool, Ids, Items, Object, Text};
+use Support::{Required, Yes};
 
 /// The parameters of `/tokenize`.
 pub static TOKENIZE_PARAMS: &[Params] = &[&[
@@ -28,7 +28,7 @@ pub static TOKENIZE_PARAMS: &[Params] = &[&[
     param("return_token_strs", Bool, Yes, "tell the tokens' texts too"),
     param("add_generation_prompt", Bool, Yes, "end a conversation where the answer begins; on"),
     param("chat_template_kwargs", Object, Yes, "variables for the chat template"),
-    param("with_pieces", Any, Only(&["false"]), "use return_token_strs"),
+    param("with_pieces", Bool, Yes, "tell each token as an object of its id and its text, as llama.cpp does"),
     param("tools", Items(TOOL), Yes, "functions that the model is told of"),
 ]];
 
@@ -72,6 +72,8 @@ pub struct TokenizeRequest {
     pub source: Source,
     /// Tell the tokens' texts.
     pub strings: bool,
+    /// Tell them beside the ids.
+    pub pieces: bool,
     /// Fields that nobody knows.
     pub unknown: Vec<String>,
 }
@@ -111,6 +113,7 @@ impl TokenizeRequest {
             model: fields.text("model"),
             source,
             strings: fields.bool("return_token_strs").unwrap_or(false),
+            pieces: fields.bool("with_pieces").unwrap_or(false),
             unknown: fields.unknown().to_vec(),
         })
     }
@@ -123,11 +126,52 @@ pub struct TokenizeResponse {
     pub count: usize,
     /// Tokens of the model's context.
     pub max_model_len: usize,
-    /// Their ids.
-    pub tokens: Vec<u32>,
+    /// The tokens.
+    pub tokens: Tokens,
     /// Their texts, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_strs: Option<Vec<String>>,
+}
+
+/// Tokens as a request wants them told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Tokens {
+    /// Their ids.
+    Ids(Vec<u32>),
+    /// With their texts.
+    Pieces(Vec<TokenPiece>),
+}
+
+/// A token with its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TokenPiece {
+    /// Its id.
+    pub id: u32,
+    /// What it says.
+    pub piece: Piece,
+}
+
+/// What a token says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Piece {
+    /// Text.
+    Text(String),
+    /// Bytes that are no text by themselves.
+    Bytes(Vec<u8>),
+}
+
+impl TokenPiece {
+    /// A token of these bytes.
+    #[must_use]
+    pub fn new(id: u32, bytes: &[u8]) -> Self {
+        let piece = match std::str::from_utf8(bytes) {
+            Ok(text) => Piece::Text(text.to_owned()),
+            Err(_) => Piece::Bytes(bytes.to_vec()),
+        };
+        Self { id, piece }
+    }
 }
 
 /// A request to turn tokens to text.

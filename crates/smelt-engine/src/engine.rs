@@ -106,6 +106,16 @@ impl Model {
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
         Ok(open(path, settings)?.model)
     }
+
+    /// The same model with another chat template than its file's.
+    ///
+    /// # Errors
+    /// If the template is damaged, or uses what Smelt's templates don't have.
+    pub fn with_template(mut self, source: &str) -> Result<Self, TemplateError> {
+        self.template = Ok(compile(source, &self.tokenizer)?);
+        self.facts.built_in_template = None;
+        Ok(self)
+    }
 }
 
 /// A model file, read and compiled.
@@ -215,14 +225,18 @@ impl CacheSize {
 type Template = (Result<ChatTemplate, TemplateError>, Option<&'static str>);
 
 fn compile_template(checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Template, Error> {
-    let text = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id)).unwrap_or_default();
     let architecture = checkpoint.metadata().require_str("general.architecture")?;
     let family = family_for(architecture, |token| tokenizer.id_of(token).is_some());
     let (source, built_in) = match checkpoint.metadata().str("tokenizer.chat_template")? {
         Some(own) => (own, None),
         None => (family.template, Some(family.name)),
     };
-    Ok((ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos())), built_in))
+    Ok((compile(source, tokenizer), built_in))
+}
+
+fn compile(source: &str, tokenizer: &Tokenizer) -> Result<ChatTemplate, TemplateError> {
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id)).unwrap_or_default();
+    ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))
 }
 
 fn name(checkpoint: &Checkpoint) -> Result<String, Error> {

@@ -44,6 +44,7 @@ pub use engine::{CacheSize, Engine, template_of, tokenizer_of};
 pub use error::Error;
 pub use generate::{Event, Finish, Outcome, Request, Sink};
 pub use grammar::{Calls, Grammar, GrammarError};
+pub use infill::Infill;
 pub use model::{DeviceFacts, Facts, Model};
 pub use rerank::Reranking;
 pub use runner::Sequence;

@@ -156,7 +156,7 @@ impl Writer {
                     let delta = end(finish, has_calls, &self.stops);
                     self.tell(Told::MessageDelta { delta, usage }).await?;
                 }
-                Ok(Some((_, News::PromptLogprobs(_)))) => {}
+                Ok(Some((_, News::Progress | News::PromptLogprobs(_)))) => {}
                 Ok(None) => return self.tell(Told::MessageStop).await,
                 Err(error) => return self.pieces.event("error", &self.call.error_body(&error)).await,
             }

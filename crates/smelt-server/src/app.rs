@@ -115,12 +115,14 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             Method::DELETE => MethodFilter::DELETE,
             _ => MethodFilter::POST,
         };
-        let app = app.clone();
-        let serve = move |params: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
-            let tail = params.map(|params| params.iter().next().map(|(_, value)| value.to_owned()));
-            serve(app.clone(), route, tail.map_err(|error| error.to_string()), request)
-        };
-        router = router.route(route.path, on(filter, serve));
+        for path in route.paths() {
+            let app = app.clone();
+            let serve = move |params: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+                let tail = params.map(|params| params.iter().next().map(|(_, value)| value.to_owned()));
+                serve(app.clone(), route, tail.map_err(|error| error.to_string()), request)
+            };
+            router = router.route(path, on(filter, serve));
+        }
     }
     let (lost, wrong) = (app.clone(), app.clone());
     router

@@ -32,6 +32,8 @@ pub(crate) struct ChatPrompt {
 
 /// A conversation that is ready to be answered.
 pub(crate) struct Prepared {
+    /// The prompt as the template has it. A user's text in it may look like a control token, and is none.
+    pub(crate) text: String,
     pub(crate) tokens: Vec<u32>,
     /// How the answer is read.
     pub(crate) reading: ReaderOptions,
@@ -100,6 +102,7 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
     let calls = (!tools.tools().is_empty()).then_some((abilities.calls, tools));
     Ok(Prepared {
         tokens: model.tokenizer().encode_rendered(&rendered),
+        text: rendered.text,
         shown: loaded.marks(calls.is_some()),
         reading: ReaderOptions {
             thinking: abilities.thinking,

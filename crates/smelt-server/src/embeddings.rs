@@ -8,7 +8,6 @@ use smelt_api::embeddings::{
     Embedding, Embeddings, EmbeddingsRequest, OllamaEmbedding, OllamaEmbeddings, TextUsage, TextVectors,
     Vector,
 };
-use smelt_api::openai::Prompt;
 use smelt_engine::scheduler::{PoolRequest, Task, Text};
 use smelt_engine::tokenizer::Special;
 use smelt_engine::{EUCLIDEAN, Pooling, normalize};
@@ -121,7 +120,11 @@ async fn embed(
     };
     let (encoding, input, truncate) = (model.clone(), wanted.input, wanted.truncate);
     let texts = beside(move || {
-        let texts = input.into_iter().map(|prompt| encode(encoding.model(), prompt, wanted.add_special));
+        // What a text says never becomes a control token; those that the vocabulary puts around it are there, if they are
+        // wanted.
+        let special = (Special::Text, wanted.add_special);
+        let encode = |text| prompt::encode(encoding.model(), text, special, "input");
+        let texts = input.into_iter().map(|text| encode(text).map(Text::from));
         let mut texts = texts.collect::<Result<Vec<Text>, ApiError>>()?;
         if truncate {
             texts.iter_mut().for_each(|text| cut(encoding.model(), text, context));
@@ -156,22 +159,6 @@ async fn embed(
     };
     let values = values.iter().map(|values| values.chunks(hidden_dim).map(shaped).collect());
     Ok(Embedded { values: values.collect(), tokens })
-}
-
-/// A text's tokens, with those that the vocabulary puts around it if they are wanted. What it says never becomes a control
-/// token.
-fn encode(model: &smelt_engine::Model, prompt: Prompt, add_special: bool) -> Result<Text, ApiError> {
-    let tokens = match prompt {
-        Prompt::Text(text) => model.tokenizer().encode(&text, Special::Text, add_special),
-        Prompt::Tokens(tokens) => {
-            prompt::check_ids(model, &tokens, "input")?;
-            tokens
-        }
-    };
-    match tokens.is_empty() {
-        true => Err(ApiError::value("input", "has a text without tokens; give at least one")),
-        false => Ok(tokens.into()),
-    }
 }
 
 /// Cuts a text that is too long, and ends it as it ended.

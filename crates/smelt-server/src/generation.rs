@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smelt_api::{ApiError, Code, KeepAlive};
+use smelt_api::{ApiError, Code, KeepAlive, Progress, Timings};
 use smelt_engine::tokenizer::answer::{Part, Reader, ReaderOptions, ToolCall};
 use smelt_engine::{Finish, TokenInfo};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -18,12 +18,14 @@ use crate::models::Loaded;
 pub(crate) enum News {
     /// It is computed from now on.
     Started { cached_tokens: usize, prompt_tokens: usize },
+    /// More of the prompt is computed, where that was asked for: [`Generation::progress`] tells how much.
+    Progress,
     /// The prompt's tokens, where they were asked for.
     PromptLogprobs(Vec<TokenInfo>),
     /// More of an answer, and the tokens whose text is out. Either may be empty.
     Delta { index: usize, parts: Vec<Part>, tokens: Vec<TokenInfo> },
-    /// An answer ended.
-    Finished { index: usize, finish: Finish, count: Count, has_calls: bool },
+    /// An answer ended. The seed is known where the engine ended it.
+    Finished { index: usize, finish: Finish, count: Count, has_calls: bool, seed: Option<u64> },
 }
 
 /// Tokens of an answer.
@@ -41,10 +43,43 @@ struct Answering {
     /// Tokens of the prompt, and what of them was told so far.
     length: usize,
     told: Vec<TokenInfo>,
+    clock: Clock,
     /// Dropped, it cancels.
     ticket: Option<Ticket>,
     /// Whether all answers ended.
     is_done: bool,
+}
+
+/// When the engine told what of a prompt.
+#[derive(Debug, Default)]
+struct Clock {
+    cached_tokens: usize,
+    /// Tokens of the prompt that are computed or were cached, and when that was told.
+    computed_tokens: usize,
+    computed: Option<Instant>,
+    started: Option<Instant>,
+    /// The first token, or the end of an answer without any.
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Clock {
+    fn note(&mut self, at: Instant, event: &Event) {
+        match event {
+            Event::Started { cached_tokens, .. } => {
+                (self.cached_tokens, self.computed_tokens) = (*cached_tokens, *cached_tokens);
+                self.started = Some(at);
+            }
+            Event::Progress { computed_tokens } => {
+                (self.computed_tokens, self.computed) = (*computed_tokens, Some(at));
+            }
+            Event::Delta { .. } | Event::Finished { .. } => {
+                self.first.get_or_insert(at);
+                self.last = Some(at);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// An answer that is read.
@@ -78,8 +113,8 @@ pub(crate) struct Inbox {
     queue_time: Duration,
 }
 
-/// The prompt's number, and what happened to it.
-type Told = (usize, Result<Event, ApiError>);
+/// The prompt's number, when something happened to it, and what. A slow reader hears of it later.
+type Told = (usize, Instant, Result<Event, ApiError>);
 
 impl Inbox {
     /// Of so many prompts, each of which must have begun in time. What is sent arrives here.
@@ -102,17 +137,17 @@ impl Inbox {
         (prompt, sender): (usize, &UnboundedSender<Told>),
     ) -> Result<Ticket, ApiError> {
         let sender = sender.clone();
-        let sink = Box::new(move |event| sender.send((prompt, event)).is_ok());
+        let sink = Box::new(move |event| sender.send((prompt, Instant::now(), event)).is_ok());
         let submit = model.handle.submit(model, work, keep, sink);
         let accepted = tokio::time::timeout_at(self.deadline, submit).await;
         accepted.unwrap_or_else(|_| Err(too_long(self.queue_time)))
     }
 
-    /// What happens next.
+    /// What happens next, to which prompt, and when it did.
     ///
     /// # Errors
     /// If the request failed or the wait was too long; then nothing more comes.
-    pub(crate) async fn receive(&mut self) -> Result<(usize, Event), ApiError> {
+    pub(crate) async fn receive(&mut self) -> Result<(usize, Instant, Event), ApiError> {
         let received = match self.waiting {
             0 => self.events.recv().await,
             _ => {
@@ -122,10 +157,10 @@ impl Inbox {
         };
         // The engine tells the end of each request.
         let lost = || ApiError::new(Code::Unavailable, "the server is stopping").retry_after(5);
-        let (prompt, event) = received.ok_or_else(lost)?;
+        let (prompt, at, event) = received.ok_or_else(lost)?;
         let event = event?;
         self.waiting -= usize::from(matches!(event, Event::Started { .. }));
-        Ok((prompt, event))
+        Ok((prompt, at, event))
     }
 }
 
@@ -163,7 +198,14 @@ impl Generation {
             let length = request.prompt.len();
             let work = Work::Generate(request.into());
             let ticket = Some(inbox.submit(model, work, keep, (prompt, &sender)).await?);
-            prompts.push(Answering { answers, length, told: Vec::new(), ticket, is_done: false });
+            prompts.push(Answering {
+                answers,
+                length,
+                told: Vec::new(),
+                clock: Clock::default(),
+                ticket,
+                is_done: false,
+            });
         }
         Ok(Self { inbox, model: model.clone(), prompts, news: VecDeque::new(), open })
     }
@@ -180,7 +222,8 @@ impl Generation {
             if self.open == 0 {
                 return Ok(None);
             }
-            let (prompt, event) = self.inbox.receive().await?;
+            let (prompt, at, event) = self.inbox.receive().await?;
+            self.prompts[prompt].clock.note(at, &event);
             self.read(prompt, event);
         }
     }
@@ -188,7 +231,7 @@ impl Generation {
     fn read(&mut self, prompt: usize, event: Event) {
         let tokenizer = self.model.model().tokenizer();
         let infos = |tokens: Vec<Token>| tokens.into_iter().map(|token| token.info(tokenizer));
-        let Answering { answers, length, told, ticket, is_done } = &mut self.prompts[prompt];
+        let Answering { answers, length, told, ticket, is_done, .. } = &mut self.prompts[prompt];
         let mut tell = |news| self.news.push_back((prompt, news));
         match event {
             // What was on its way when the last answer was cut off.
@@ -196,6 +239,7 @@ impl Generation {
             Event::Started { cached_tokens, prompt_tokens } => {
                 tell(News::Started { cached_tokens, prompt_tokens });
             }
+            Event::Progress { .. } => tell(News::Progress),
             Event::PromptLogprobs(tokens) => {
                 told.extend(infos(tokens));
                 if told.len() >= *length {
@@ -211,7 +255,7 @@ impl Generation {
                     return;
                 }
                 // Nothing that follows is wanted, so the model needn't say it.
-                tell(answer.end(index, Finish::EndOfGeneration(last)));
+                tell(answer.end(index, Finish::EndOfGeneration(last), None));
                 if answers.iter().all(|answer| answer.is_over) {
                     (*ticket, *is_done) = (None, true);
                     self.open -= 1;
@@ -224,7 +268,7 @@ impl Generation {
                     tell(News::Delta { index, parts, tokens: Vec::new() });
                 }
                 answer.count.all = usage.completion_tokens;
-                tell(answer.end(index, finish));
+                tell(answer.end(index, finish, Some(usage.seed)));
             }
             Event::Done => {
                 *is_done = true;
@@ -241,6 +285,37 @@ impl Generation {
         }
     }
 
+    /// How long a prompt and its answers took so far.
+    pub(crate) fn timings(&self, prompt: usize) -> Timings {
+        let Answering { answers, length, clock, .. } = &self.prompts[prompt];
+        let between = |from: Option<Instant>, to: Option<Instant>| match (from, to) {
+            (Some(from), Some(to)) => to.saturating_duration_since(from),
+            _ => Duration::ZERO,
+        };
+        let predicted = answers.iter().map(|answer| answer.count.all).sum();
+        let computed = clock.first.map_or(clock.computed_tokens, |_| *length) - clock.cached_tokens;
+        Timings::new(
+            clock.cached_tokens,
+            (computed, between(clock.started, clock.first.or(clock.computed))),
+            (predicted, between(clock.first, clock.last)),
+        )
+    }
+
+    /// How far a prompt is.
+    pub(crate) fn progress(&self, prompt: usize) -> Progress {
+        let Answering { length, clock, .. } = &self.prompts[prompt];
+        let time = match (clock.started, clock.computed) {
+            (Some(started), Some(computed)) => computed.saturating_duration_since(started),
+            _ => Duration::ZERO,
+        };
+        Progress {
+            total: *length,
+            cache: clock.cached_tokens,
+            processed: clock.computed_tokens,
+            time_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
     /// All answers, in one piece.
     ///
     /// # Errors
@@ -249,6 +324,9 @@ impl Generation {
         let mut prompts: Vec<Answered> = (0..self.open).map(|_| Answered::new(choices)).collect();
         while let Some((prompt, news)) = self.next().await? {
             prompts[prompt].take(news);
+        }
+        for (i, prompt) in prompts.iter_mut().enumerate() {
+            prompt.timings = self.timings(i);
         }
         Ok(prompts)
     }
@@ -266,9 +344,9 @@ impl Reading {
         parts
     }
 
-    fn end(&mut self, index: usize, finish: Finish) -> News {
+    fn end(&mut self, index: usize, finish: Finish, seed: Option<u64>) -> News {
         self.is_over = true;
-        News::Finished { index, finish, count: self.count, has_calls: self.reader.has_calls() }
+        News::Finished { index, finish, count: self.count, has_calls: self.reader.has_calls(), seed }
     }
 }
 
@@ -285,6 +363,7 @@ pub(crate) struct Answered {
     pub(crate) cached_tokens: usize,
     /// The prompt's tokens, where they were asked for.
     pub(crate) prompt: Vec<TokenInfo>,
+    pub(crate) timings: Timings,
 }
 
 /// One answer.
@@ -296,6 +375,8 @@ pub(crate) struct Answer {
     pub(crate) tokens: Vec<TokenInfo>,
     pub(crate) finish: Finish,
     pub(crate) count: Count,
+    /// The seed in use, where the engine ended the answer.
+    pub(crate) seed: Option<u64>,
 }
 
 impl Answer {
@@ -307,6 +388,7 @@ impl Answer {
             tokens: Vec::new(),
             finish: Finish::Cancelled,
             count: Count::default(),
+            seed: None,
         }
     }
 
@@ -327,7 +409,7 @@ impl Answer {
 impl Answered {
     fn new(choices: usize) -> Self {
         let answers = (0..choices).map(|_| Answer::new()).collect();
-        Self { answers, prompt_tokens: 0, cached_tokens: 0, prompt: Vec::new() }
+        Self { answers, prompt_tokens: 0, cached_tokens: 0, prompt: Vec::new(), timings: Timings::default() }
     }
 
     fn take(&mut self, news: News) {
@@ -336,16 +418,16 @@ impl Answered {
                 self.prompt_tokens = prompt_tokens;
                 self.cached_tokens = cached_tokens;
             }
+            News::Progress => {}
             News::PromptLogprobs(tokens) => self.prompt = tokens,
             News::Delta { index, parts, tokens } => {
                 let answer = &mut self.answers[index];
                 parts.into_iter().for_each(|part| answer.add(part));
                 answer.tokens.extend(tokens);
             }
-            News::Finished { index, finish, count, .. } => {
+            News::Finished { index, finish, count, seed, .. } => {
                 let answer = &mut self.answers[index];
-                answer.finish = finish;
-                answer.count = count;
+                (answer.finish, answer.count, answer.seed) = (finish, count, seed);
             }
         }
     }

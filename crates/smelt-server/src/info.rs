@@ -56,6 +56,7 @@ async fn offered(call: &Call) -> Vec<Arc<Loaded>> {
 fn openai_model(model: &Loaded, since: Timestamp) -> Model {
     Model {
         id: model.name().to_owned(),
+        aliases: model.source.aliases.clone(),
         object: "model",
         created: seconds(since),
         owned_by: "smelt",

@@ -1,10 +1,10 @@
-//! The HTTP server: OpenAI's, Anthropic's and Ollama's interfaces in front of the engine's scheduler.
+//! The HTTP server: OpenAI's, Anthropic's, Ollama's and llama.cpp's interfaces in front of the engine's scheduler.
 //!
 //! ```text
 //! listen      connections, their limits, the end by a signal; tls
 //!   app       one request: id, origin, key, body, route, error, metrics
 //!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
-//!       openai/ anthropic ollama tokens      one dialect each: wire types to engine requests, and back
+//!       openai/ anthropic ollama llamacpp/ tokens      one dialect each: wire types to engine requests, and back
 //!         conversation  messages and tools to a prompt, and how its answer is read
 //!         structure   schemas and grammars to what the engine holds answers to
 //!         prompt      texts to tokens, wishes to settings
@@ -29,6 +29,7 @@ mod embeddings;
 mod generation;
 mod info;
 mod listen;
+mod llamacpp;
 mod metrics;
 mod models;
 mod ollama;

@@ -151,6 +151,8 @@ impl Connections {
     fn new(app: &Arc<App>) -> Self {
         let limits = &app.settings.limits;
         let mut builder = http1::Builder::new();
+        // Some clients look for names as most servers write them.
+        builder.title_case_headers(true);
         builder.timer(TokioTimer::new()).header_read_timeout(limits.head_time).max_buf_size(limits.head);
         Self {
             graceful: GracefulShutdown::new(),

@@ -1,4 +1,4 @@
-//! `/metrics`: numbers for Prometheus, under Smelt's names and under vLLM's, which routers know.
+//! `/metrics`: numbers for Prometheus, under Smelt's names, under vLLM's, which routers know, and under llama.cpp's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -140,6 +140,54 @@ static TIMES: &[Times] = &[
     Times("queue_seconds", "request_queue_time_seconds", "from arrival to start", |s| &s.queue_time),
 ];
 
+/// A number under llama.cpp's name, over all models, as its server has one: what it is, whether it only grows, and how it is
+/// read.
+struct Overall(&'static str, &'static str, bool, fn(&[&Stats]) -> f64);
+
+fn sum(all: &[&Stats], value: impl Fn(&Stats) -> f64) -> f64 {
+    all.iter().map(|stats| value(stats)).sum()
+}
+
+/// Prompt tokens that were computed.
+fn processed(s: &Stats) -> f64 {
+    s.prompt_tokens.saturating_sub(s.prefix_hits) as f64
+}
+
+/// Seconds from requests' start to their first token.
+fn prompt_seconds(s: &Stats) -> f64 {
+    (s.time_to_first_token.sum - s.queue_time.sum).max(0.0)
+}
+
+fn rate(all: &[&Stats], of: fn(&Stats) -> f64, seconds: fn(&Stats) -> f64) -> f64 {
+    let seconds = sum(all, seconds);
+    if seconds > 0.0 { sum(all, of) / seconds } else { 0.0 }
+}
+
+static OVERALL: &[Overall] = &[
+    Overall("prompt_tokens_total", "prompt tokens computed", true, |all| sum(all, processed)),
+    Overall("prompt_tokens_cached_total", "prompt tokens found in the cache", true, |all| {
+        sum(all, |s| s.prefix_hits as f64)
+    }),
+    Overall("prompt_seconds_total", "seconds from start to first token", true, |all| {
+        sum(all, prompt_seconds)
+    }),
+    Overall("tokens_predicted_total", "tokens of answers", true, |all| {
+        sum(all, |s| s.generation_tokens as f64)
+    }),
+    Overall("tokens_predicted_seconds_total", "seconds from first tokens to last ones", true, |all| {
+        sum(all, |s| s.inter_token.sum)
+    }),
+    Overall("n_decode_total", "steps of the model", true, |all| sum(all, |s| s.steps as f64)),
+    Overall("prompt_tokens_seconds", "prompt tokens a second, so far", false, |all| {
+        rate(all, processed, prompt_seconds)
+    }),
+    Overall("predicted_tokens_seconds", "tokens a second behind the first, so far", false, |all| {
+        rate(all, |s| s.inter_token.count() as f64, |s| s.inter_token.sum)
+    }),
+    Overall("requests_processing", "answers that are computed", false, |all| sum(all, |s| s.running as f64)),
+    Overall("requests_deferred", "requests that wait", false, |all| sum(all, |s| s.waiting as f64)),
+];
+
 /// A reason in vLLM's word, and how many answers ended for it.
 type End = (&'static str, fn(&Stats) -> u64);
 
@@ -149,7 +197,10 @@ static ENDS: &[End] =
 
 pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
     // The format's own version, not Prometheus's.
-    Ok(with_type("text/plain; version=0.0.4; charset=utf-8", text(&call.app).await))
+    let mut response = with_type("text/plain; version=0.0.4; charset=utf-8", text(&call.app).await);
+    // Where llama.cpp's clients find it.
+    response.headers_mut().insert("process-start-time-unix", seconds(call.app.started).into());
+    Ok(response)
 }
 
 /// A document under construction. Writing to a string can't fail.
@@ -186,6 +237,12 @@ async fn text(app: &App) -> String {
             text.head(&name, kind, about);
             models.iter().for_each(|(label, stats)| text.line(&name, label, value(stats)));
         }
+    }
+    let all: Vec<&Stats> = models.iter().map(|(_, stats)| stats).collect();
+    for Overall(name, about, grows, value) in OVERALL {
+        let name = format!("llamacpp:{name}");
+        text.head(&name, if *grows { "counter" } else { "gauge" }, about);
+        text.line(&name, "", value(&all));
     }
     text.head("smelt_engine_restarts_total", "counter", "how often an engine was lost and started again");
     restarts.iter().for_each(|(label, count)| text.line("smelt_engine_restarts_total", label, *count as f64));

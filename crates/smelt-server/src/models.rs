@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use smelt_api::{ApiError, Code, KeepAlive};
 use smelt_engine::Model;
 use smelt_engine::sampler::SamplerSettings;
+use smelt_engine::tokenizer::chat::TemplateError;
 
 use crate::conversation;
 use crate::daemon::{Handle, Memory, Need, State, Supervisor, Terms};
@@ -19,8 +20,12 @@ use crate::settings::{Error, Settings};
 pub struct ModelSource {
     /// The name that clients ask for.
     pub name: String,
+    /// Other names by which they may ask for it.
+    pub aliases: Vec<String>,
     /// Its file.
     pub file: PathBuf,
+    /// The chat template that stands for the file's own.
+    pub template: Option<String>,
     /// How it is loaded.
     pub engine: smelt_engine::Settings,
     /// How tokens are chosen where neither a request nor the file says anything.
@@ -34,6 +39,13 @@ pub struct ModelSource {
     pub digest: String,
     /// Load it when the server starts, and not when somebody asks for it.
     pub warm: bool,
+}
+
+impl ModelSource {
+    /// All names by which clients may ask for it.
+    fn names(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.name).chain(&self.aliases)
+    }
 }
 
 /// A model that is being asked for: all of it but its weights.
@@ -98,10 +110,9 @@ impl Models {
         if sources.is_empty() {
             return Err(Error::NoModel);
         }
-        for (i, source) in sources.iter().enumerate() {
-            if sources[..i].iter().any(|other| other.name == source.name) {
-                return Err(Error::SameName(source.name.clone()));
-            }
+        let names: Vec<&String> = sources.iter().flat_map(ModelSource::names).collect();
+        if let Some(i) = (1..names.len()).find(|i| names[..*i].contains(&names[*i])) {
+            return Err(Error::SameName(names[i].clone()));
         }
         let terms = Arc::new(Terms {
             launch: settings.launch.clone(),
@@ -152,7 +163,8 @@ impl Models {
     /// # Errors
     /// If there is none.
     pub(crate) fn offer(&self, name: &str) -> Result<&Offer, ApiError> {
-        self.offers.iter().find(|offer| is_name(name, &offer.source.name)).ok_or_else(|| {
+        let is_called = |offer: &&Offer| offer.source.names().any(|own| is_name(name, own));
+        self.offers.iter().find(is_called).ok_or_else(|| {
             let message = format!("there is no model {name:?}; there is {}", self.names());
             ApiError { param: Some("model".into()), ..ApiError::new(Code::ModelNotFound, message) }
         })
@@ -219,7 +231,14 @@ fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, Ap
     let failed = |error: smelt_engine::Error| {
         ApiError::new(Code::Internal, format!("the model {:?} can't be loaded: {error}", source.name))
     };
-    let model = Model::open(&source.file, &source.engine).map_err(failed)?;
+    let mut model = Model::open(&source.file, &source.engine).map_err(failed)?;
+    if let Some(template) = &source.template {
+        let failed = |error: TemplateError| {
+            let message = format!("the chat template given for the model {:?}: {error}", source.name);
+            ApiError::new(Code::Internal, message)
+        };
+        model = model.with_template(template).map_err(failed)?;
+    }
     let context = terms.scheduler.context(&model).map_err(failed)?;
     let facts = model.facts();
     let cache = (context as u64).saturating_mul(facts.kv_bytes_per_token as u64);

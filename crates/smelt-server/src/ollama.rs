@@ -54,12 +54,15 @@ pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
     let prompt = if raw || suffix.is_some() {
         let constraint = structure.map(structure::requirement).transpose()?;
         let model = model.clone();
-        let tokens = beside(move || match suffix {
-            Some(suffix) => prompt::encode_around(model.model(), &text, &suffix),
-            None => Ok(prompt::encode_text(model.model(), &text, true)),
+        let encoded = beside(move || {
+            let tokens = match suffix {
+                Some(suffix) => prompt::encode_around(model.model(), &text, &suffix)?,
+                None => prompt::encode_text(model.model(), &text, true),
+            };
+            Ok((text, tokens))
         });
-        let tokens = tokens.await?;
-        Prepared { tokens, reading: ReaderOptions::default(), shown: Arc::default(), constraint }
+        let (text, tokens) = encoded.await?;
+        Prepared { text, tokens, reading: ReaderOptions::default(), shown: Arc::default(), constraint }
     } else {
         let system = system.map(|text| ChatMessage::new(Role::System, text));
         let messages = system.into_iter().chain([ChatMessage::new(Role::User, text)]).collect();

@@ -36,9 +36,14 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("/api/generate", r#"{"model": "MODEL", "prompt": "Why is the sky blue?", "stream": false}"#),
     ("/v1/embeddings", r#"{"input": "Why is the sky blue?"}"#),
     ("/embeddings", r#"{"input": "Why is the sky blue?", "pooling": "none"}"#),
-    ("/embedding", r#"{"content": "Why is the sky blue?"}"#),
     ("/v1/rerank", r#"{"query": "sky", "documents": ["The sky is blue.", "Grass is green."]}"#),
-    ("/rerank", r#"{"query": "sky", "documents": ["The sky is blue.", "Grass is green."]}"#),
+    ("/completion", r#"{"prompt": "The sky is", "n_predict": 16}"#),
+    ("/infill", r#"{"input_prefix": "fn one() -> u8 {", "input_suffix": "}", "n_predict": 16}"#),
+    ("/apply-template", r#"{"messages": [{"role": "user", "content": "Why is the sky blue?"}]}"#),
+    (
+        "/v1/chat/completions/input_tokens",
+        r#"{"messages": [{"role": "user", "content": "Why is the sky blue?"}]}"#,
+    ),
     ("/api/embed", r#"{"model": "MODEL", "input": "Why is the sky blue?"}"#),
     ("/api/embeddings", r#"{"model": "MODEL", "prompt": "Why is the sky blue?"}"#),
     ("/api/show", r#"{"model": "MODEL"}"#),
@@ -72,9 +77,10 @@ pub(crate) async fn show(_: Call) -> Result<Response, ApiError> {
 fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {
-        let path = route.path.replace("{*", "{");
-        let entry = paths.entry(path).or_insert_with(|| json!({}));
-        entry[route.method.as_str().to_ascii_lowercase()] = operation(route);
+        for path in route.paths() {
+            let entry = paths.entry(path.replace("{*", "{")).or_insert_with(|| json!({}));
+            entry[route.method.as_str().to_ascii_lowercase()] = operation(route);
+        }
     }
     json!({
         "openapi": "3.1.0",
@@ -134,7 +140,7 @@ mod tests {
         let document = document();
         let paths = document["paths"].as_object().unwrap();
         let operations: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
-        assert_eq!(operations, ROUTES.len());
+        assert_eq!(operations, ROUTES.iter().flat_map(Route::paths).count());
         let chat =
             &paths["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
         assert_eq!(chat["required"], json!(["messages"]));

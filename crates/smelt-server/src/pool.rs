@@ -25,7 +25,7 @@ pub(crate) async fn pool(
     let (sender, mut inbox) = Inbox::new(1, queue_time);
     let _ticket = inbox.submit(model, Work::Pool(request.into()), keep, (0, &sender)).await?;
     loop {
-        match inbox.receive().await?.1 {
+        match inbox.receive().await?.2 {
             Event::Pooled { index, values } => all[index] = values.into_iter().map(f32::from_bits).collect(),
             Event::Done => return Ok(all),
             _ => {}

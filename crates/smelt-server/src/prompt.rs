@@ -1,9 +1,10 @@
 //! From texts to tokens, and from a request's wishes to the sampler's settings.
 
+use smelt_api::openai::{Piece, Prompt};
 use smelt_api::{ApiError, Code, Sampling};
 use smelt_engine::sampler::{SamplerSettings, Stage};
 use smelt_engine::tokenizer::Special;
-use smelt_engine::{Error, Model};
+use smelt_engine::{Error, Infill, Model};
 
 use crate::models::Loaded;
 
@@ -26,12 +27,44 @@ pub(crate) fn encode_text(model: &Model, text: &str, add_special: bool) -> Vec<u
     ids
 }
 
+/// A prompt's tokens; `param` is to blame where it has none, or one that isn't there. Texts in it are read as `special` says,
+/// and BOS stands where the vocabulary asks for it if `add_special` does, and the prompt begins with text.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn encode(
+    model: &Model,
+    prompt: Prompt,
+    (special, add_special): (Special, bool),
+    param: &str,
+) -> Result<Vec<u32>, ApiError> {
+    let text = |text: &str, add_special| match special {
+        Special::Parse => encode_text(model, text, add_special),
+        Special::Text => model.tokenizer().encode(text, special, add_special),
+    };
+    let piece = |(i, piece): (usize, Piece)| match piece {
+        Piece::Token(id) => vec![id],
+        Piece::Text(piece) => text(&piece, add_special && i == 0),
+    };
+    let tokens = match prompt {
+        Prompt::Text(prompt) => text(&prompt, add_special),
+        Prompt::Tokens(tokens) => tokens,
+        Prompt::Mixed(pieces) => pieces.into_iter().enumerate().flat_map(piece).collect(),
+    };
+    check_ids(model, &tokens, param)?;
+    match tokens.is_empty() {
+        true => Err(ApiError::value(param, "has a text without tokens; give at least one")),
+        false => Ok(tokens),
+    }
+}
+
 /// The tokens of a prompt whose answer stands in front of `suffix`.
 ///
 /// # Errors
 /// If the model was not trained to fill text in.
 pub(crate) fn encode_around(model: &Model, prefix: &str, suffix: &str) -> Result<Vec<u32>, ApiError> {
-    model.infill(prefix, suffix).map_err(|error| ApiError::unsupported("suffix", error))
+    let around = Infill { prefix, suffix, ..Infill::default() };
+    model.infill(around).map_err(|error| ApiError::unsupported("suffix", error))
 }
 
 /// Checks ids against the vocabulary.

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use smelt_api::embeddings::TextUsage;
-use smelt_api::rerank::{Document, Ranked, Ranking, RerankRequest};
+use smelt_api::rerank::{Document, Ranked, Ranking, RerankRequest, TeiRanked};
 use smelt_api::{ApiError, Code};
 use smelt_engine::Reranking;
 use smelt_engine::scheduler::PoolRequest;
@@ -17,6 +17,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     call.tolerate(&wanted.unknown);
     let model = call.app.models.find(wanted.model.as_deref()).await?;
     let (query, documents) = (std::mem::take(&mut wanted.query), std::mem::take(&mut wanted.documents));
+    let name = if wanted.is_tei { "texts" } else { "documents" };
     let (instruction, encoding) = (wanted.instruction.take(), model.clone());
     let prepared = beside(move || {
         // They stand in the text of every document: all of these could be larger than any memory.
@@ -32,7 +33,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         }
         let reranking = encoding.model().rerank(&query, &documents, instruction.as_deref());
         let reranking = reranking.map_err(|error| ApiError::new(Code::InvalidValue, error.to_string()))?;
-        check_lengths(&reranking.texts, encoding.context, "documents")?;
+        check_lengths(&reranking.texts, encoding.context, name)?;
         Ok((reranking, documents))
     });
     let (reranking, mut documents): (Reranking, Vec<String>) = prepared.await?;
@@ -48,9 +49,15 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     // A stable sort: of equal ones the earlier stays first.
     scores.sort_by(|a, b| b.1.total_cmp(&a.1));
     scores.truncate(wanted.top_n.unwrap_or(usize::MAX));
-    let ranked = |(index, relevance_score): (usize, f32)| {
-        let text = wanted.return_documents.then(|| std::mem::take(&mut documents[index]));
-        Ranked { index, relevance_score, document: text.map(|text| Document { text }) }
+    let mut text = |index: usize| wanted.return_documents.then(|| std::mem::take(&mut documents[index]));
+    if wanted.is_tei {
+        let ranked = |(index, score)| TeiRanked { index, score, text: text(index) };
+        return Ok(json(&scores.into_iter().map(ranked).collect::<Vec<TeiRanked>>()));
+    }
+    let ranked = |(index, relevance_score)| Ranked {
+        index,
+        relevance_score,
+        document: text(index).map(|text| Document { text }),
     };
     Ok(json(&Ranking {
         id: format!("rerank-{}", call.id),

@@ -3,7 +3,9 @@
 use axum::response::Response;
 use smelt_api::ApiError;
 use smelt_api::openai::token_text;
-use smelt_api::tokens::{DetokenizeRequest, DetokenizeResponse, Source, TokenizeRequest, TokenizeResponse};
+use smelt_api::tokens::{
+    DetokenizeRequest, DetokenizeResponse, Source, TokenPiece, TokenizeRequest, TokenizeResponse, Tokens,
+};
 use smelt_engine::tokenizer::Special;
 
 use crate::app::{Call, json};
@@ -33,12 +35,15 @@ pub(crate) async fn tokenize(call: Call) -> Result<Response, ApiError> {
         }
     };
     let tokenizer = model.model().tokenizer();
-    let text = |id: &u32| token_text(tokenizer.token_bytes(*id, true).unwrap_or_default());
+    let bytes = |id: u32| tokenizer.token_bytes(id, true).unwrap_or_default();
     Ok(json(&TokenizeResponse {
         count: tokens.len(),
         max_model_len: model.context,
-        token_strs: request.strings.then(|| tokens.iter().map(text).collect()),
-        tokens,
+        token_strs: request.strings.then(|| tokens.iter().map(|id| token_text(bytes(*id))).collect()),
+        tokens: match request.pieces {
+            true => Tokens::Pieces(tokens.iter().map(|id| TokenPiece::new(*id, bytes(*id))).collect()),
+            false => Tokens::Ids(tokens),
+        },
     }))
 }
 

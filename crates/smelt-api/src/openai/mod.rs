@@ -1,17 +1,20 @@
 //! OpenAI: chat completions, completions, models.
 
+mod prompt;
 mod wire;
 
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::message::{ChatMessage, MESSAGE, Role};
-use crate::params::{self, Kind, Param, Params, Support, param, shown};
+use crate::params::{self, Kind, Param, Params, Support, param};
 use crate::reasoning::{self, Reasoning};
-use crate::sampling::{COMMON, EXTENSIONS, Limits, Sampling};
+use crate::sampling::{COMMON, EXTENSIONS, Limits, NARROWER, NO_MIROSTAT, Sampling};
 use crate::structure::{STRUCTURE, Structure};
 use crate::tools::{self, Tools};
 
+pub(crate) use prompt::prompts;
+pub use prompt::{Piece, Prompt};
 pub use wire::*;
 
 use Kind::{Any, Bool, Fields, Integer, Items, Object, Text};
@@ -23,7 +26,7 @@ pub const MOST_CHOICES: i64 = 128;
 /// Alternatives per token.
 pub const MOST_LOGPROBS: i64 = 20;
 /// Prompts of one request for completions.
-const MOST_PROMPTS: usize = 128;
+pub(crate) const MOST_PROMPTS: usize = 128;
 const OLD_FUNCTIONS: &str = "use tools";
 
 /// What chat completions and completions have in common.
@@ -41,6 +44,13 @@ static BOTH: &[Param] = &[
     param("service_tier", Any, Only(&["\"auto\"", "\"default\""]), "there is one tier"),
     param("store", Any, Only(&["false"]), "nothing is stored"),
     param("priority", Integer(-1000, 1000), Yes, "lower goes first; 0 is usual"),
+    param(
+        "timings_per_token",
+        Bool,
+        Yes,
+        "llama.cpp's: tell the timings in every chunk of a stream, not in the last one only",
+    ),
+    param("return_progress", Bool, Yes, "llama.cpp's: tell in a stream how far the prompt is"),
 ];
 
 /// What only chat completions have.
@@ -51,7 +61,12 @@ static CHAT: &[Param] = &[
     param("top_logprobs", Integer(0, MOST_LOGPROBS), Yes, "and those of so many alternatives"),
     param("chat_template_kwargs", Object, Yes, "variables for the chat template, such as `enable_thinking`"),
     param("continue_final_message", Bool, Yes, "go on in the last message, which must be the assistant's"),
-    param("add_generation_prompt", Any, Only(&["true"]), "use continue_final_message"),
+    param(
+        "add_generation_prompt",
+        Bool,
+        Yes,
+        "false ends the prompt behind the last message, not where an answer begins; on, unless that is continued",
+    ),
     param("functions", Any, Only(&["[]"]), OLD_FUNCTIONS),
     param("function_call", Any, Only(&["\"none\"", "\"auto\""]), OLD_FUNCTIONS),
     param("modalities", Any, Only(&["[\"text\"]"]), "models answer in text"),
@@ -62,6 +77,7 @@ static CHAT: &[Param] = &[
     param("echo", Any, Only(&["false"]), "use /v1/completions"),
     param("chat_template", Any, Only(&[]), "the model's own template is used"),
     param("documents", Any, Only(&["[]"]), "put documents into the messages"),
+    param("verbose", Bool, Yes, "llama.cpp's: tell the prompt, in `__verbose`"),
 ];
 
 /// What only completions have.
@@ -84,10 +100,21 @@ static COMPLETION: &[Param] = &[
 ];
 
 /// The parameters of chat completions.
-pub static CHAT_PARAMS: &[Params] =
-    &[BOTH, CHAT, tools::CHAT, reasoning::CHAT, reasoning::BUDGETS, STRUCTURE, COMMON, EXTENSIONS];
+pub static CHAT_PARAMS: &[Params] = &[
+    BOTH,
+    CHAT,
+    tools::CHAT,
+    reasoning::CHAT,
+    reasoning::BUDGETS,
+    STRUCTURE,
+    COMMON,
+    NO_MIROSTAT,
+    EXTENSIONS,
+    NARROWER,
+];
 /// The parameters of completions.
-pub static COMPLETION_PARAMS: &[Params] = &[BOTH, COMPLETION, STRUCTURE, COMMON, EXTENSIONS];
+pub static COMPLETION_PARAMS: &[Params] =
+    &[BOTH, COMPLETION, STRUCTURE, COMMON, NO_MIROSTAT, EXTENSIONS, NARROWER];
 
 static STREAM_OPTIONS: &[Param] = &[
     param("include_usage", Bool, Yes, "a last chunk tells the usage"),
@@ -115,6 +142,10 @@ pub struct Common {
     pub limits: Limits,
     /// What answers must look like.
     pub structure: Option<Structure>,
+    /// Tell the timings in every chunk.
+    pub timings_per_token: bool,
+    /// Tell how far the prompt is; only of a stream.
+    pub return_progress: bool,
     /// Fields that nobody knows.
     pub unknown: Vec<String>,
 }
@@ -127,7 +158,11 @@ pub struct StreamOptions {
 }
 
 impl Common {
-    fn read(fields: &mut params::Fields) -> Result<Self, ApiError> {
+    /// Reads what they share.
+    ///
+    /// # Errors
+    /// What a client can do wrong.
+    pub(crate) fn read(fields: &mut params::Fields) -> Result<Self, ApiError> {
         let mut unknown = fields.unknown().to_vec();
         let options = match fields.object("stream_options") {
             None => None,
@@ -151,6 +186,9 @@ impl Common {
             sampling: Sampling::read(fields)?,
             limits: Limits::read(fields, &MAX_TOKENS, "stop")?,
             structure: Structure::read(fields)?,
+            timings_per_token: fields.bool("timings_per_token").unwrap_or(false),
+            return_progress: fields.bool("return_progress").unwrap_or(false)
+                && fields.bool("stream") == Some(true),
             unknown,
         })
     }
@@ -173,6 +211,10 @@ pub struct ChatRequest {
     pub template_kwargs: Map<String, Value>,
     /// Go on in the last message.
     pub continue_final_message: bool,
+    /// End the prompt where an answer begins.
+    pub add_generation_prompt: bool,
+    /// Tell the prompt.
+    pub verbose: bool,
 }
 
 impl ChatRequest {
@@ -194,8 +236,15 @@ impl ChatRequest {
         if continue_final_message && messages.last().is_some_and(|m| m.role != Role::Assistant) {
             return Err(ApiError::value("continue_final_message", "needs a last message of the assistant"));
         }
+        let add_generation_prompt = fields.bool("add_generation_prompt");
+        if continue_final_message && add_generation_prompt == Some(true) {
+            let problem = "can't be had together with `continue_final_message`";
+            return Err(ApiError::value("add_generation_prompt", problem));
+        }
         Ok(Self {
             messages,
+            add_generation_prompt: add_generation_prompt.unwrap_or(true),
+            verbose: fields.bool("verbose").unwrap_or(false),
             tools: Tools::read(&mut fields)?,
             reasoning: Reasoning::read(&mut fields)?,
             top_logprobs: logprobs.then(|| top.unwrap_or(0)),
@@ -204,15 +253,6 @@ impl ChatRequest {
             common: Common::read(&mut fields)?,
         })
     }
-}
-
-/// A prompt of a completion.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Prompt {
-    /// Text; what looks like a control token in it is one, as with other engines.
-    Text(String),
-    /// Token ids.
-    Tokens(Vec<u32>),
 }
 
 /// A request for completions.
@@ -245,7 +285,7 @@ impl CompletionRequest {
         if suffix.is_some() && echo {
             return Err(ApiError::value("echo", "doesn't go with `suffix`"));
         }
-        if suffix.is_some() && prompts.iter().any(|prompt| matches!(prompt, Prompt::Tokens(_))) {
+        if suffix.is_some() && !prompts.iter().all(|prompt| matches!(prompt, Prompt::Text(_))) {
             return Err(ApiError::value("suffix", "needs a prompt that is text"));
         }
         let mut common = Common::read(&mut fields)?;
@@ -266,37 +306,5 @@ impl params::Fields {
     /// Whether a request says in so many words that an answer may have any length.
     fn unlimited(&self) -> bool {
         MAX_TOKENS.iter().any(|name| self.integer(name) == Some(-1))
-    }
-}
-
-/// Reads a parameter that is a text, token ids, or a list of either.
-pub(crate) fn prompts(param: &str, value: Value, most: usize) -> Result<Vec<Prompt>, ApiError> {
-    let wrong = |value: &Value| {
-        let wanted =
-            "must be a string, a list of strings, a list of token ids, or a list of lists of token ids";
-        ApiError::value(param, format!("{wanted}, not {}", shown(value)))
-    };
-    let tokens = |items: &[Value]| -> Option<Vec<u32>> {
-        items.iter().map(|item| item.as_u64().and_then(|id| u32::try_from(id).ok())).collect()
-    };
-    match value {
-        Value::String(text) => Ok(vec![Prompt::Text(text)]),
-        Value::Array(items) if items.is_empty() => Err(ApiError::value(param, "must not be an empty list")),
-        Value::Array(items) => {
-            if let Some(ids) = tokens(&items) {
-                return Ok(vec![Prompt::Tokens(ids)]);
-            }
-            if items.len() > most {
-                let problem = format!("has {} entries, but at most {most} are taken", items.len());
-                return Err(ApiError::value(param, problem));
-            }
-            let prompt = |item: Value| match item {
-                Value::String(text) => Ok(Prompt::Text(text)),
-                Value::Array(ref ids) => tokens(ids).map(Prompt::Tokens).ok_or_else(|| wrong(&item)),
-                other => Err(wrong(&other)),
-            };
-            items.into_iter().map(prompt).collect()
-        }
-        other => Err(wrong(&other)),
     }
 }

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::timings::{Progress, Timings};
+
 /// Why an answer ended, in OpenAI's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -123,6 +125,18 @@ pub struct ChatCompletion {
     pub choices: Vec<ChatChoice>,
     /// Tokens.
     pub usage: Usage,
+    /// How long it took, as llama.cpp tells it.
+    pub timings: Timings,
+    /// What was asked of the model, if asked for.
+    #[serde(rename = "__verbose", skip_serializing_if = "Option::is_none")]
+    pub verbose: Option<Verbose>,
+}
+
+/// What was asked of the model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verbose {
+    /// The prompt, as the chat template made it.
+    pub prompt: String,
 }
 
 /// An answer.
@@ -214,6 +228,15 @@ pub struct ChatChunk {
     /// With `include_usage`, null in all chunks but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<Usage>>,
+    /// How long it took, as llama.cpp tells it; of a stream in the last chunk, or if asked for in all behind the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+    /// How far the prompt is, in a chunk that tells nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_progress: Option<Progress>,
+    /// What was asked of the model, if asked for, in the first chunk.
+    #[serde(rename = "__verbose", skip_serializing_if = "Option::is_none")]
+    pub verbose: Option<Verbose>,
 }
 
 /// What a chunk adds to an answer.
@@ -264,6 +287,12 @@ pub struct Completion {
     /// With `include_usage`, null in all chunks but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<Usage>>,
+    /// How long it took, as llama.cpp tells it; of a stream in the last chunk, or if asked for in all behind the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
+    /// How far the prompt is, in a chunk that tells nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_progress: Option<Progress>,
 }
 
 /// An answer of a completion.
@@ -309,6 +338,9 @@ pub fn token_text(bytes: &[u8]) -> String {
 pub struct Model {
     /// Its name.
     pub id: String,
+    /// Other names by which it may be asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
     /// `model`.
     pub object: &'static str,
     /// When it was loaded, in seconds since 1970.

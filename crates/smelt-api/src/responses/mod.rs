@@ -10,7 +10,7 @@ use crate::message::ChatMessage;
 use crate::openai::{Common, MOST_LOGPROBS, StreamOptions};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::{self, Reasoning};
-use crate::sampling::{COMMON, EXTENSIONS, Limits, Sampling};
+use crate::sampling::{COMMON, EXTENSIONS, Limits, NARROWER, NO_MIROSTAT, Sampling};
 use crate::structure::{self, STRUCTURE, Structure};
 use crate::tools::{self, Tools};
 
@@ -69,8 +69,17 @@ static ANSWER: &[Param] = &[
 ];
 
 /// The parameters of responses.
-pub static RESPONSES_PARAMS: &[Params] =
-    &[CONVERSATION, ANSWER, tools::RESPONSES, reasoning::BUDGETS, STRUCTURE, COMMON, EXTENSIONS];
+pub static RESPONSES_PARAMS: &[Params] = &[
+    CONVERSATION,
+    ANSWER,
+    tools::RESPONSES,
+    reasoning::BUDGETS,
+    STRUCTURE,
+    COMMON,
+    NO_MIROSTAT,
+    EXTENSIONS,
+    NARROWER,
+];
 /// The parameters of counting tokens.
 pub static INPUT_TOKENS_PARAMS: &[Params] = &[CONVERSATION, tools::RESPONSES, reasoning::BUDGETS, STRUCTURE];
 
@@ -225,6 +234,8 @@ impl ResponsesRequest {
             sampling: Sampling::read(&mut fields)?,
             limits: Limits::read(&mut fields, &["max_output_tokens", "n_predict"], "stop")?,
             structure: None,
+            timings_per_token: false,
+            return_progress: false,
             unknown: Vec::new(),
         };
         Ok(Self {

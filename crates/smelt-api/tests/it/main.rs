@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use smelt_api::embeddings::{EmbeddingsRequest, Encoding, Vector};
 use smelt_api::rerank::RerankRequest;
 use smelt_api::{
-    ApiError, ChatMessage, Dialect, anthropic, embeddings, ollama, openai, rerank, responses, tokens,
+    ApiError, ChatMessage, Dialect, anthropic, embeddings, llamacpp, ollama, openai, rerank, responses,
+    tokens,
 };
 
 /// What a case can say about a request that was read.
@@ -33,6 +34,9 @@ fn read(route: &str, body: &[u8]) -> Result<Read, ApiError> {
         "tokenize" => none(tokens::TokenizeRequest::read(body)?.unknown),
         "detokenize" => none(tokens::DetokenizeRequest::read(body)?.unknown),
         "embeddings" => none(EmbeddingsRequest::read(body)?.unknown),
+        "llamacpp-completion" => none(llamacpp::CompletionRequest::read(body)?.wishes.common.unknown),
+        "llamacpp-infill" => none(llamacpp::InfillRequest::read(body)?.wishes.common.unknown),
+        "llamacpp-embedding" => none(EmbeddingsRequest::read_states(body)?.unknown),
         "ollama-embed" => none(EmbeddingsRequest::read_ollama(body)?.unknown),
         "ollama-embeddings" => none(EmbeddingsRequest::read_old(body)?.unknown),
         "ollama-pull" => none(ollama::PullRequest::read(body)?.unknown),
@@ -107,6 +111,8 @@ fn every_parameter_stands_once_in_its_tables() {
         ollama::CHAT_PARAMS,
         ollama::GENERATE_PARAMS,
         ollama::PULL_PARAMS,
+        llamacpp::COMPLETION_PARAMS,
+        llamacpp::INFILL_PARAMS,
         tokens::TOKENIZE_PARAMS,
         embeddings::EMBEDDINGS_PARAMS,
         embeddings::EMBED_PARAMS,
@@ -144,6 +150,9 @@ fn chunks_have_openais_shape() {
             finish_reason: None,
         }],
         usage: Some(None),
+        timings: None,
+        prompt_progress: None,
+        verbose: None,
     };
     assert_eq!(
         serde_json::to_value(&chunk).unwrap(),

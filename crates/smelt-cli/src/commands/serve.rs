@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use smelt_checkpoint::Checkpoint;
 use smelt_engine::scheduler::{KvBudget, SchedulerSettings};
+use smelt_engine::tokenizer::chat::FAMILIES;
 use smelt_engine::{KvFormat, System};
 use smelt_server::{ApiKey, Launch, Limits, ModelSource, Server, Settings, Tls};
 use smelt_store::Reference;
@@ -49,6 +50,11 @@ pub(crate) struct Args {
     /// Names that clients ask for, in the order of the models
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
+    /// Another name by which clients may ask for a model, as gpt-4o=big; =MODEL may be left out if there is only one
+    #[arg(long, value_name = "ALIAS=MODEL")]
+    alias: Vec<String>,
+    #[command(flatten)]
+    template: TemplateArgs,
     /// Tokens that a request may have with its answer [default: as many as the model was trained on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     ctx: Option<u32>,
@@ -65,6 +71,17 @@ pub(crate) struct Args {
     machine: MachineArgs,
     #[command(flatten)]
     log: LogArgs,
+}
+
+/// What stands for the models' own chat templates.
+#[derive(Debug, clap::Args)]
+struct TemplateArgs {
+    /// Chat template instead of the models' own: chatml, llama3, … or its text, as Jinja
+    #[arg(long, value_name = "NAME|TEXT", conflicts_with = "chat_template_file")]
+    chat_template: Option<String>,
+    /// A file with such a template
+    #[arg(long, value_name = "FILE")]
+    chat_template_file: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -325,8 +342,30 @@ fn keys(network: &NetworkArgs) -> Result<Vec<ApiKey>> {
     Ok(keys.iter().map(|key| ApiKey::new(key)).collect())
 }
 
-/// The models that are named, or all that are installed and can be read.
+/// The models that are named, or all that are installed and can be read, with their aliases.
 fn sources(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
+    let mut sources = offered(args, config, context)?;
+    for alias in &args.alias {
+        let (alias, name) = match alias.split_once('=') {
+            Some((alias, name)) => (alias, Some(name)),
+            None => (alias.as_str(), None),
+        };
+        let source = match (name, sources.as_mut_slice()) {
+            (None, [only]) => Some(only),
+            (name, several) => several.iter_mut().find(|source| Some(source.name.as_str()) == name),
+        };
+        let Some(source) = source.filter(|_| !alias.is_empty()) else {
+            let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+            let problem =
+                format!("--alias {alias}: say of which model, as --alias NAME=MODEL: {}", names.join(", "));
+            return Err(Usage(problem).into());
+        };
+        source.aliases.push(alias.to_owned());
+    }
+    Ok(sources)
+}
+
+fn offered(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
     if !args.models.is_empty() {
         let models = args.models.iter().enumerate();
         return models.map(|(i, reference)| source(args, i, reference, config, context)).collect();
@@ -379,6 +418,8 @@ fn source(
     let sampling: SamplingArgs = config.without_flags(&known)?;
     Ok(ModelSource {
         name,
+        aliases: Vec::new(),
+        template: own.template.read()?,
         quantization: dominant_format(&checkpoint).to_owned(),
         digest: file.map(|file| format!("sha256:{}", file.sha256)).unwrap_or_default(),
         file: installed.path,
@@ -391,6 +432,27 @@ fn source(
         chosen: config.chosen(&known),
         warm: !args.models.is_empty() && !args.life.no_prewarm,
     })
+}
+
+impl TemplateArgs {
+    /// The template's text, if there is one. A file may come from settings, so that the other flag goes before it.
+    fn read(&self) -> Result<Option<String>> {
+        let Some(given) = &self.chat_template else {
+            let read = |file: &PathBuf| {
+                std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+            };
+            return self.chat_template_file.as_ref().map(read).transpose();
+        };
+        if let Some(family) = FAMILIES.iter().find(|family| family.name == given) {
+            return Ok(Some(family.template.to_owned()));
+        }
+        if given.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+            let names: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+            let problem = format!("there is no chat template {given:?}; there are {}", names.join(", "));
+            return Err(Usage(problem).into());
+        }
+        Ok(Some(given.clone()))
+    }
 }
 
 /// The format that holds most of the weights' bytes.

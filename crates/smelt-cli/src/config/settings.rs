@@ -77,6 +77,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     sampling("dry_multiplier", Number(0.0, 100.0)),
     sampling("xtc_probability", Number(0.0, 1.0)),
     sampling("xtc_threshold", Number(0.0, 1.0)),
+    Setting { commands: &["serve"], ..machine("chat_template_file", Text) },
     server("host", Text),
     server("port", Integer(0, 65_535)),
     server("tls_cert", Text),

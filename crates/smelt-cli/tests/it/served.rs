@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::smelt;
+use crate::support::{done, llama, smelt};
 
 /// A server that answers; it is killed with its test.
 pub(crate) struct Served {
@@ -87,4 +87,44 @@ pub(crate) fn agent() -> ureq::Agent {
 fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> (u16, String) {
     let mut response = result.unwrap();
     (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+}
+
+#[test]
+fn models_have_other_names_and_other_templates() {
+    let home = tempfile::tempdir().unwrap();
+    let model = llama();
+    let model = model.to_str().unwrap();
+    let conversation = |model: &str| {
+        let messages = serde_json::json!([{"role": "user", "content": "Hi"}]);
+        serde_json::json!({"model": model, "messages": messages})
+    };
+    let words =
+        [model, model, "--name", "a", "--name", "b", "--alias", "gpt-4o=b", "--chat-template", "chatml"];
+    let served = Served::new(home.path(), &words);
+    let models: Value = serde_json::from_str(&served.get("/v1/models").1).unwrap();
+    assert_eq!(
+        (&models["data"][1]["aliases"], models["data"][0].get("aliases")),
+        (&serde_json::json!(["gpt-4o"]), None)
+    );
+    let prompt = served.post("/apply-template", &conversation("gpt-4o"))["prompt"].clone();
+    assert_eq!(prompt, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+    drop(served);
+
+    // A template of one's own, as text and from a file.
+    let text = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
+    let file = home.path().join("template.jinja");
+    std::fs::write(&file, text).unwrap();
+    for flags in [["--chat-template", text], ["--chat-template-file", file.to_str().unwrap()]] {
+        let served = Served::new(home.path(), &[&[model, "--alias", "other"], &flags[..]].concat());
+        assert_eq!(served.post("/apply-template", &conversation("other"))["prompt"], "[Hi]");
+    }
+
+    let refuse = |flags: &[&str], code: i32, said: &str| {
+        let words = [&["serve", "--port", "0", model], flags].concat();
+        done(smelt(home.path()).args(words).spawn().unwrap()).failed(code, said);
+    };
+    refuse(&["--chat-template", "chatlm"], 2, "there is no chat template \"chatlm\"; there are gemma, ");
+    refuse(&["--chat-template", "{% for %}"], 1, "chat template");
+    refuse(&["--alias", "x=nobody"], 2, "--alias x: say of which model");
+    refuse(&["--alias", "llama-f16"], 1, "two models have the name");
 }

@@ -79,12 +79,14 @@ impl Core {
             arrival,
             started: None,
             prompt_tokens: 0,
+            progress: None,
             open: 0,
             texts: VecDeque::new(),
             next_text: 0,
         };
         match work {
-            Work::Write { prompt, mut emitters, prompt_logprobs } => {
+            Work::Write { prompt, mut emitters, prompt_logprobs, fresh, progress } => {
+                job.progress = progress.then_some(0);
                 (job.prompt_tokens, job.open) = (prompt.len(), emitters.len());
                 let siblings = emitters.split_off(1);
                 let Some(emitter) = emitters.pop() else { return };
@@ -94,7 +96,7 @@ impl Core {
                     .map(|(top, info)| PromptLogprobs { top, infos: vec![info] });
                 let answer = Answer::new(prompt.into(), Goal::Write(Box::new(emitter)));
                 let key = Key { due: self.due(arrival, priority), job: id, index: 0 };
-                self.waiting.insert(key, Answer { siblings, prompt: prompt_infos, ..answer });
+                self.waiting.insert(key, Answer { siblings, prompt: prompt_infos, fresh, ..answer });
                 self.jobs.insert(id, job);
             }
             Work::Pool(texts) => {
@@ -169,6 +171,8 @@ impl Core {
     fn begin(&mut self, key: Key) {
         let Some(mut answer) = self.waiting.remove(&key) else { return };
         let reusable = answer.reusable();
+        // What is computed from here on is this request's own.
+        answer.fresh = false;
         match self.cache.begin(&answer.tokens[..reusable], &mut *self.stepper) {
             Ok(held) => answer.held = held,
             Err(error) => {
@@ -282,6 +286,9 @@ impl Core {
         self.cache.publish(&mut answer.held, &answer.tokens);
         if let Goal::Pool(_) = answer.goal {
             return self.advance_pooled(part, answer, row);
+        }
+        if let Some(job) = self.jobs.get_mut(&part.key.job) {
+            job.tell_progress(answer.held.computed);
         }
         if let Some(prompt) = &mut answer.prompt {
             let prompt_tokens = self.jobs.get(&part.key.job).map_or(0, |job| job.prompt_tokens);

@@ -67,11 +67,24 @@ pub(super) struct Job {
     /// When it began, and what of the prompt was cached.
     pub(super) started: Option<usize>,
     pub(super) prompt_tokens: usize,
+    /// The tokens of the prompt that were last told to be computed, if that is told.
+    pub(super) progress: Option<usize>,
     /// Answers that are not finished.
     pub(super) open: usize,
     /// Texts that have not begun, and the index of the first.
     pub(super) texts: VecDeque<(Text, Pooler)>,
     pub(super) next_text: usize,
+}
+
+impl Job {
+    /// Tells how far the prompt is, if that is asked for and something new. Pages that were lost are computed again.
+    pub(super) fn tell_progress(&mut self, computed: usize) {
+        let computed_tokens = computed.min(self.prompt_tokens);
+        if self.progress.is_some_and(|told| told < computed_tokens) {
+            self.progress = Some(computed_tokens);
+            self.voice.tell(Event::Progress { computed_tokens });
+        }
+    }
 }
 
 /// A request as it is submitted: its answers' emitters, the first of which computes the prompt.
@@ -84,8 +97,15 @@ pub(super) struct Submission {
 
 /// What is asked for.
 pub(super) enum Work {
-    /// Text: a prompt, its answers' emitters, and how many likely tokens are to be told for each of the prompt's.
-    Write { prompt: Vec<u32>, emitters: Vec<Emitter>, prompt_logprobs: Option<usize> },
+    /// Text: a prompt, its answers' emitters, how many likely tokens are to be told for each of the prompt's, whether it is
+    /// computed even where the cache has it, and whether it is told how far it is.
+    Write {
+        prompt: Vec<u32>,
+        emitters: Vec<Emitter>,
+        prompt_logprobs: Option<usize>,
+        fresh: bool,
+        progress: bool,
+    },
     /// Something of each text.
     Pool(VecDeque<(Text, Pooler)>),
 }
@@ -113,6 +133,8 @@ pub(super) struct Answer {
     /// Other answers' emitters, until the prompt is computed.
     pub(super) siblings: Vec<Emitter>,
     pub(super) prompt: Option<PromptLogprobs>,
+    /// What the cache has of it is of no use.
+    pub(super) fresh: bool,
 }
 
 /// What is told of a prompt's tokens.
@@ -134,6 +156,7 @@ impl Answer {
             last_token: None,
             siblings: Vec::new(),
             prompt: None,
+            fresh: false,
         }
     }
 
@@ -146,6 +169,7 @@ impl Answer {
     /// those in front of each token whose log-probability is yet to be told.
     pub(super) fn reusable(&self) -> usize {
         match (&self.prompt, &self.goal) {
+            (_, Goal::Write(_)) if self.fresh => 0,
             (Some(prompt), _) => prompt.infos.len() - 1,
             (None, Goal::Write(_)) => self.tokens.len() - 1,
             (None, Goal::Pool(pooler)) => pooler.reusable(self.tokens.len()),

@@ -39,6 +39,10 @@ pub struct Request<C = Box<dyn Constraint>> {
     /// The same for the prompt's tokens, as [`Event::PromptLogprobs`]. What the cache has of the prompt is of no use
     /// then. With `logprobs` at `None` there are no likeliest tokens.
     pub prompt_logprobs: bool,
+    /// Compute the prompt even where the cache has it. The answer is the same.
+    pub fresh: bool,
+    /// Tell how far the prompt is, as [`Event::Progress`].
+    pub progress: bool,
     /// Go on behind a token that ends an answer.
     pub ignore_eos: bool,
     /// Emit the texts of control tokens.
@@ -71,6 +75,8 @@ impl<C> Request<C> {
             n: 1,
             logprobs: None,
             prompt_logprobs: false,
+            fresh: false,
+            progress: false,
             ignore_eos: false,
             show_special: false,
             shown: Arc::default(),
@@ -82,8 +88,8 @@ impl<C> Request<C> {
     /// The same request with another constraint.
     #[must_use]
     pub fn held_to<D>(self, constraint: Option<D>) -> Request<D> {
-        let Self { prompt, sampler, stop, max_tokens, n, logprobs, prompt_logprobs, .. } = self;
-        let Self { ignore_eos, show_special, shown, priority, .. } = self;
+        let Self { prompt, sampler, stop, max_tokens, n, logprobs, prompt_logprobs, fresh, .. } = self;
+        let Self { progress, ignore_eos, show_special, shown, priority, .. } = self;
         Request {
             prompt,
             sampler,
@@ -92,6 +98,8 @@ impl<C> Request<C> {
             n,
             logprobs,
             prompt_logprobs,
+            fresh,
+            progress,
             ignore_eos,
             show_special,
             shown,
@@ -123,6 +131,11 @@ pub enum Event {
         cached_tokens: usize,
         /// Tokens of the prompt.
         prompt_tokens: usize,
+    },
+    /// More of the prompt is computed, where [`Request::progress`] asks for it; the last one tells of all of it.
+    Progress {
+        /// Tokens of the prompt that are in the cache now.
+        computed_tokens: usize,
     },
     /// The prompt's tokens, where [`Request::prompt_logprobs`] asks for them.
     PromptLogprobs(Vec<TokenInfo>),

@@ -119,6 +119,9 @@ impl Stepper for Fake {
 #[derive(Debug, Default)]
 struct Seen {
     started: bool,
+    fresh: bool,
+    /// Of the prompt, if that is told.
+    computed: Option<usize>,
     prompt_logprobs: usize,
     tokens: Vec<Vec<u32>>,
     pooled: Vec<Vec<f32>>,
@@ -131,12 +134,16 @@ impl Seen {
         assert!(self.end.is_none(), "{event:?} behind the end");
         match event {
             Event::Started { cached_tokens, prompt_tokens: told } => {
-                assert!(!self.started && told == prompt_tokens && cached_tokens < prompt_tokens);
-                self.started = true;
+                assert!(!self.started && told == prompt_tokens);
+                assert!(cached_tokens < if self.fresh { 1 } else { prompt_tokens });
+                (self.started, self.computed) = (true, self.computed.map(|_| cached_tokens));
+            }
+            Event::Progress { computed_tokens } => {
+                assert!(self.computed.replace(computed_tokens).is_some_and(|told| told < computed_tokens));
             }
             Event::PromptLogprobs(infos) => self.prompt_logprobs = infos.len(),
             Event::Delta { index, tokens, .. } => {
-                assert!(self.started);
+                assert!(self.started && self.computed.is_none_or(|told| told == prompt_tokens));
                 self.tokens[index].extend(tokens.iter().map(|token| token.id));
             }
             Event::Finished { index, usage, .. } => {
@@ -230,13 +237,16 @@ impl World {
     }
 
     fn submit(&mut self, prompt: Vec<u32>, n: usize, max_tokens: usize, priority: i32, breaks_after: usize) {
-        let seen = Arc::new(Mutex::new(Seen { tokens: vec![Vec::new(); n], ..Seen::default() }));
-        let prompt_logprobs = self.rng.usize(..8) == 0;
+        let [prompt_logprobs, fresh, progress] = [(); 3].map(|()| self.rng.usize(..8) == 0);
+        let (tokens, computed) = (vec![Vec::new(); n], progress.then_some(0));
+        let seen = Arc::new(Mutex::new(Seen { tokens, fresh, computed, ..Seen::default() }));
         let request = Request {
             n,
             max_tokens: Some(max_tokens),
             priority,
             prompt_logprobs,
+            fresh,
+            progress,
             ..Request::new(prompt.clone(), SamplerSettings::greedy())
         };
         let (told, length, left) = (seen.clone(), prompt.len(), Arc::new(AtomicUsize::new(breaks_after)));
@@ -329,8 +339,7 @@ impl World {
         let stats = &self.core.stats;
         let moved = stats.rows > rows || stats.failed > failed;
         assert!(moved || self.core.is_idle(), "nothing moves: {stats:?}");
-        assert!(stats.running <= self.limits.sequences);
-        assert!(stats.kv_pages_used <= stats.kv_pages);
+        assert!(stats.running <= self.limits.sequences && stats.kv_pages_used <= stats.kv_pages);
     }
 
     /// What the answer to a prompt is, with all of the machine for itself.
@@ -366,7 +375,7 @@ impl World {
                     complete += 1;
                     assert_eq!(seen.finished, client.n);
                     assert!(seen.tokens.iter().all(|tokens| *tokens == right), "request {i}");
-                    let told = if client.prompt_logprobs { client.prompt.len() } else { 0 };
+                    let told = usize::from(client.prompt_logprobs) * client.prompt.len();
                     assert_eq!(seen.prompt_logprobs, told);
                 }
                 Some(Err(failure)) => assert!(may_fail, "request {i}: {failure}"),

@@ -263,9 +263,9 @@ pub(super) fn writing(request: Request, model: &Arc<Model>, limits: &Limits) -> 
     model.facts.check_generates()?;
     check(&request, model, limits)?;
     let emitters = emitters(&request, model, limits)?;
-    let Request { prompt, logprobs, prompt_logprobs, .. } = request;
+    let Request { prompt, logprobs, prompt_logprobs, fresh, progress, .. } = request;
     let prompt_logprobs = prompt_logprobs.then_some(logprobs.unwrap_or(0));
-    Ok(Work::Write { prompt, emitters, prompt_logprobs })
+    Ok(Work::Write { prompt, emitters, prompt_logprobs, fresh, progress })
 }
 
 /// Checks what doesn't take a sampler to check.

@@ -7,7 +7,7 @@ use smelt_engine::scheduler::{
     Event, Handle, KvBudget, PoolRequest, Request, Scheduler, SchedulerSettings, SubmitError, Task, Text,
 };
 use smelt_engine::tokenizer::Special;
-use smelt_engine::{EUCLIDEAN, Engine, Error, Head, KvFormat, Pooling, Settings, normalize};
+use smelt_engine::{EUCLIDEAN, Engine, Error, Head, Infill, KvFormat, Pooling, Settings, normalize};
 use smelt_testdata::{Npz, data, fetched, json};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -416,8 +416,31 @@ fn text_is_filled_in_between_the_vocabularys_own_marks() {
     let encode = |text| engine.tokenizer().encode(text, Special::Text, false);
     let bos = engine.tokenizer().bos().unwrap();
     let right = [vec![bos, 10], encode("def f("), vec![11], encode("return x</s>"), vec![12]].concat();
-    assert_eq!(engine.model().infill("def f(", "return x</s>").unwrap(), right);
+    let around = Infill { prefix: "def f(", suffix: "return x</s>", ..Infill::default() };
+    assert_eq!(engine.model().infill(around).unwrap(), right);
+    // What was begun stands behind the mark, and other files in front, parted as the vocabulary can.
+    let files = [(Some("a.h".to_owned()), "int a;".to_owned()), (None, "b</s>".to_owned())];
+    let with_files = Infill { begun: "int", files: &files, ..around };
+    let snippet = "\n\n--- snippet ---\n\n";
+    let shown = [encode(snippet), encode("int a;"), encode(snippet), encode("b</s>")].concat();
+    let wanted = [&[bos][..], &shown, &right[1..], &encode("int")].concat();
+    assert_eq!(engine.model().infill(with_files).unwrap(), wanted);
+    let file = changed(|writer| {
+        let roles = [("fim_pre", 10u32), ("fim_suf", 11), ("fim_mid", 12), ("fim_rep", 13), ("fim_sep", 14)];
+        for (role, id) in roles {
+            writer.set(&format!("tokenizer.ggml.{role}_token_id"), id).unwrap();
+        }
+    });
+    let parted = load(file.path(), &one_thread());
+    let shown = [
+        [vec![13], encode("repository\n")].concat(),
+        [vec![14], encode("a.h\n"), encode("int a;")].concat(),
+        [vec![14], encode("file\n"), encode("b</s>")].concat(),
+        [vec![14], encode("this_file\n")].concat(),
+    ];
+    let wanted = [&[bos][..], &shown.concat(), &right[1..], &encode("int")].concat();
+    assert_eq!(parted.model().infill(with_files).unwrap(), wanted);
     let none = load(&data("tiny/llama/llama-f16.gguf"), &one_thread());
-    let error = none.model().infill("a", "b").unwrap_err().to_string();
+    let error = none.model().infill(Infill::default()).unwrap_err().to_string();
     assert!(error.contains("can't fill text in"), "{error}");
 }

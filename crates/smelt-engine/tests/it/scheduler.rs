@@ -92,7 +92,7 @@ fn collect(received: &Receiver<Event>, n: usize) -> Answers {
             Event::Finished { index, finish, usage } => {
                 assert!(answers.finish[index].replace((finish, usage)).is_none());
             }
-            Event::Pooled { .. } => unreachable!("nobody asked for it"),
+            Event::Progress { .. } | Event::Pooled { .. } => unreachable!("nobody asked for it"),
             Event::Done => return answers,
             Event::Failed(failure) => {
                 answers.failure = Some(failure);

@@ -256,6 +256,7 @@ impl Child {
             scheduler::Event::Started { cached_tokens, prompt_tokens } => {
                 Event::Started { cached_tokens, prompt_tokens }
             }
+            scheduler::Event::Progress { computed_tokens } => Event::Progress { computed_tokens },
             scheduler::Event::PromptLogprobs(all) => {
                 let some = all.chunks(TOLD_AT_ONCE).map(|some| Event::PromptLogprobs(tokens(some)));
                 return some.for_each(|event| self.event(attempt, event));

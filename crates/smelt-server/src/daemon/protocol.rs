@@ -6,7 +6,7 @@
 //!      <───────────────────────── loaded | not_loaded
 //! generate(attempt, request) ───>
 //!      <───────────────────────── accepted | refused
-//!      <───────────────────────── started, prompt_logprobs*, delta*, finished per answer
+//!      <───────────────────────── started, progress*, prompt_logprobs*, delta*, finished per answer
 //!                                            or, of pool(attempt, request): started, pooled per text
 //!      <───────────────────────── commit_ready | failed
 //! commit(attempt) ──────────────>           the answer counts from here on
@@ -82,6 +82,10 @@ pub(crate) enum Event {
     Started {
         cached_tokens: usize,
         prompt_tokens: usize,
+    },
+    /// More of the prompt is computed.
+    Progress {
+        computed_tokens: usize,
     },
     /// Some more of the prompt's tokens.
     PromptLogprobs(Vec<Token>),

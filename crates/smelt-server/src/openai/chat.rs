@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use jiff::Timestamp;
-use smelt_api::ApiError;
+use smelt_api::llamacpp::AppliedTemplate;
 use smelt_api::openai::{
     AssistantMessage, Call as ToolCall, ChatChoice, ChatChunk, ChatCompletion, ChatDelta, ChatLogprobs,
-    ChatRequest, Delta, StreamOptions, Usage,
+    ChatRequest, Delta, StreamOptions, Usage, Verbose,
 };
+use smelt_api::responses::InputTokens;
+use smelt_api::{ApiError, Timings};
 use smelt_engine::TokenInfo;
 use smelt_engine::tokenizer::answer::{Part, ToolCall as CompleteCall};
 
 use super::{chat_logprob, fingerprint, finish_reason, request, usage};
 use crate::app::{Call, json};
-use crate::conversation::{ChatPrompt, call_id, prepare};
+use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
 use crate::daemon::Request;
 use crate::generation::{Answer, Answered, Generation, News};
 use crate::info::seconds;
@@ -22,20 +24,9 @@ use crate::models::Loaded;
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
-    let mut wanted = ChatRequest::read(&call.body)?;
-    call.tolerate(&wanted.common.unknown);
-    let model = call.app.models.find(wanted.common.model.as_deref()).await?;
-    let prompt = ChatPrompt {
-        messages: std::mem::take(&mut wanted.messages),
-        tools: std::mem::take(&mut wanted.tools),
-        reasoning: wanted.reasoning,
-        structure: wanted.common.structure.take(),
-        kwargs: std::mem::take(&mut wanted.template_kwargs),
-        continues: wanted.continue_final_message,
-        closed: false,
-    };
-    let prompt = prepare(&model, prompt).await?;
+    let Asked { wanted, model, prompt } = ask(&call).await?;
     let logprobs = wanted.top_logprobs;
+    let verbose = wanted.verbose.then_some(Verbose { prompt: prompt.text });
     let request = Request {
         logprobs,
         shown: prompt.shown,
@@ -48,15 +39,60 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let head = Head { id: format!("chatcmpl-{}", call.id), created: seconds(Timestamp::now()), model };
     match wanted.common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {
-            let (calls, with_logprobs) = (vec![0; n], logprobs.is_some());
-            let writer = Writer { pieces, call, head, options, calls, with_logprobs };
+            let writer = Writer {
+                pieces,
+                call,
+                head,
+                options,
+                calls: vec![0; n],
+                with_logprobs: logprobs.is_some(),
+                always: wanted.common.timings_per_token,
+                tells_progress: wanted.common.return_progress,
+                timings: None,
+                verbose,
+            };
             writer.write(generation)
         })),
         None => {
             let prompts = generation.collect(n).await?;
-            Ok(json(&completion(head, prompts, logprobs.is_some())))
+            Ok(json(&ChatCompletion { verbose, ..completion(head, prompts, logprobs.is_some()) }))
         }
     }
+}
+
+/// How many tokens a conversation has.
+pub(crate) async fn count(call: Call) -> Result<Response, ApiError> {
+    let input_tokens = ask(&call).await?.prompt.tokens.len();
+    Ok(json(&InputTokens { object: "response.input_tokens", input_tokens }))
+}
+
+/// The prompt that the chat template makes of a conversation.
+pub(crate) async fn apply_template(call: Call) -> Result<Response, ApiError> {
+    Ok(json(&AppliedTemplate { prompt: ask(&call).await?.prompt.text }))
+}
+
+/// A conversation that is ready to be answered.
+struct Asked {
+    wanted: ChatRequest,
+    model: Arc<Loaded>,
+    prompt: Prepared,
+}
+
+async fn ask(call: &Call) -> Result<Asked, ApiError> {
+    let mut wanted = ChatRequest::read(&call.body)?;
+    call.tolerate(&wanted.common.unknown);
+    let model = call.app.models.find(wanted.common.model.as_deref()).await?;
+    let prompt = ChatPrompt {
+        messages: std::mem::take(&mut wanted.messages),
+        tools: std::mem::take(&mut wanted.tools),
+        reasoning: wanted.reasoning,
+        structure: wanted.common.structure.take(),
+        kwargs: std::mem::take(&mut wanted.template_kwargs),
+        continues: wanted.continue_final_message,
+        closed: !wanted.add_generation_prompt && !wanted.continue_final_message,
+    };
+    let prompt = prepare(&model, prompt).await?;
+    Ok(Asked { wanted, model, prompt })
 }
 
 /// What all chunks of an answer say.
@@ -68,6 +104,7 @@ struct Head {
 
 fn completion(head: Head, prompts: Vec<Answered>, with_logprobs: bool) -> ChatCompletion {
     let usage = usage(&prompts);
+    let timings = prompts.first().map(|prompt| prompt.timings).unwrap_or_default();
     let answers = prompts.into_iter().flat_map(|prompt| prompt.answers).enumerate();
     let choices = answers.map(|(index, answer)| ChatChoice {
         index,
@@ -83,6 +120,8 @@ fn completion(head: Head, prompts: Vec<Answered>, with_logprobs: bool) -> ChatCo
         model: head.model.name().to_owned(),
         system_fingerprint: fingerprint(),
         usage,
+        timings,
+        verbose: None,
     }
 }
 
@@ -112,6 +151,14 @@ struct Writer {
     /// Calls that each answer has begun.
     calls: Vec<usize>,
     with_logprobs: bool,
+    /// Tell the timings in every chunk.
+    always: bool,
+    /// Tell how far the prompt is.
+    tells_progress: bool,
+    /// What the next chunk tells of them.
+    timings: Option<Timings>,
+    /// What the next chunk tells of the prompt.
+    verbose: Option<Verbose>,
 }
 
 impl Writer {
@@ -131,7 +178,17 @@ impl Writer {
                         }
                         _ => {}
                     }
+                    let is_told = match &news {
+                        News::Finished { .. } => !self.options.include_usage || self.always,
+                        News::Delta { .. } => self.always,
+                        News::Started { .. } | News::Progress | News::PromptLogprobs(_) => false,
+                    };
+                    self.timings = is_told.then(|| generation.timings(0));
+                    let is_progress = matches!(news, News::Started { .. } | News::Progress);
                     self.tell(news).await?;
+                    if is_progress && self.tells_progress {
+                        self.tell_progress(&generation).await?;
+                    }
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -141,8 +198,10 @@ impl Writer {
             }
         }
         if self.options.include_usage {
+            self.timings = Some(generation.timings(0));
             let usage = Some(Some(Usage::new(prompt, cached, completion, reasoning)));
-            self.pieces.json(&ChatChunk { usage, ..self.chunk(Vec::new()) }).await?;
+            let chunk = ChatChunk { usage, ..self.chunk(Vec::new()) };
+            self.pieces.json(&chunk).await?;
         }
         self.pieces.write("data: [DONE]\n\n").await
     }
@@ -173,8 +232,18 @@ impl Writer {
             News::Finished { index, finish, has_calls, .. } => {
                 self.delta(index, Delta::default(), None, Some(finish_reason(finish, has_calls))).await
             }
-            News::PromptLogprobs(_) => Ok(()),
+            News::Progress | News::PromptLogprobs(_) => Ok(()),
         }
+    }
+
+    async fn tell_progress(&mut self, generation: &Generation) -> Result<(), Gone> {
+        self.timings = self.always.then(|| generation.timings(0));
+        let prompt_progress = Some(generation.progress(0));
+        // Clients look for a choice in every chunk.
+        let (index, delta) = (0, Delta::default());
+        let choices = vec![ChatDelta { index, delta, logprobs: None, finish_reason: None }];
+        let chunk = ChatChunk { prompt_progress, ..self.chunk(choices) };
+        self.pieces.json(&chunk).await
     }
 
     fn part(&mut self, index: usize, part: Part) -> Delta {
@@ -194,16 +263,17 @@ impl Writer {
     }
 
     async fn delta(
-        &self,
+        &mut self,
         index: usize,
         delta: Delta,
         logprobs: Option<ChatLogprobs>,
         finish_reason: Option<smelt_api::openai::FinishReason>,
     ) -> Result<(), Gone> {
-        self.pieces.json(&self.chunk(vec![ChatDelta { index, delta, logprobs, finish_reason }])).await
+        let chunk = self.chunk(vec![ChatDelta { index, delta, logprobs, finish_reason }]);
+        self.pieces.json(&chunk).await
     }
 
-    fn chunk(&self, choices: Vec<ChatDelta>) -> ChatChunk {
+    fn chunk(&mut self, choices: Vec<ChatDelta>) -> ChatChunk {
         ChatChunk {
             id: self.head.id.clone(),
             object: "chat.completion.chunk",
@@ -212,6 +282,9 @@ impl Writer {
             system_fingerprint: fingerprint(),
             choices,
             usage: self.options.include_usage.then_some(None),
+            timings: self.timings,
+            prompt_progress: None,
+            verbose: self.verbose.take(),
         }
     }
 }

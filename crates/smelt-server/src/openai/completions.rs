@@ -8,6 +8,7 @@ use smelt_api::openai::{
     Completion, CompletionRequest, LEAST_LOGPROB, Prompt, StreamOptions, TextChoice, TextLogprobs, Usage,
     token_text,
 };
+use smelt_engine::tokenizer::Special;
 use smelt_engine::tokenizer::answer::ReaderOptions;
 use smelt_engine::{Finish, TokenInfo};
 
@@ -52,15 +53,19 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         system_fingerprint: fingerprint(),
         choices: Vec::new(),
         usage: None,
+        timings: None,
+        prompt_progress: None,
     };
     let (n, stop) = (common.n, common.limits.stop);
     let choices = |echo: &Option<String>| {
         (0..n).map(|_| Choice::new(echo.clone(), logprobs.is_some())).collect::<Vec<Choice>>()
     };
     let choices: Vec<Choice> = echoes.iter().flat_map(choices).collect();
+    let (always, tells_progress) = (common.timings_per_token, common.return_progress);
     match common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {
-            Writer { pieces, call, chunk, options, n, stop, choices }.write(generation)
+            Writer { pieces, call, chunk, options, always, tells_progress, n, stop, choices }
+                .write(generation)
         })),
         None => complete(chunk, generation, n, &stop, choices).await,
     }
@@ -83,19 +88,18 @@ fn encode(
     form: Form,
 ) -> Result<(Vec<u32>, Option<String>), ApiError> {
     let Form { add_special, echo } = form;
-    let (tokens, text) = match (prompt, suffix) {
-        (Prompt::Text(text), Some(suffix)) => (prompt::encode_around(model, &text, suffix)?, None),
-        (Prompt::Text(text), None) => (prompt::encode_text(model, &text, add_special), echo.then_some(text)),
-        (Prompt::Tokens(tokens), _) => {
-            prompt::check_ids(model, &tokens, "prompt")?;
-            let text = echo.then(|| model.tokenizer().decode(&tokens, true));
-            (tokens, text)
-        }
+    let mut echoed = match &prompt {
+        Prompt::Text(text) if echo => Some(text.clone()),
+        _ => None,
     };
-    match tokens.is_empty() {
-        true => Err(ApiError::value("prompt", "has no tokens; give at least one")),
-        false => Ok((tokens, text)),
+    let tokens = match (prompt, suffix) {
+        (Prompt::Text(text), Some(suffix)) => prompt::encode_around(model, &text, suffix)?,
+        (prompt, _) => prompt::encode(model, prompt, (Special::Parse, add_special), "prompt")?,
+    };
+    if echo && echoed.is_none() {
+        echoed = Some(model.tokenizer().decode(&tokens, true));
     }
+    Ok((tokens, echoed))
 }
 
 async fn complete(
@@ -107,6 +111,8 @@ async fn complete(
 ) -> Result<Response, ApiError> {
     let prompts = generation.collect(n).await?;
     let usage = Some(Some(usage(&prompts)));
+    // Of several prompts, each has its own.
+    let timings = prompts.first().filter(|_| prompts.len() == 1).map(|prompt| prompt.timings);
     let mut done = Vec::with_capacity(choices.len());
     for (p, prompt) in prompts.into_iter().enumerate() {
         for (i, answer) in prompt.answers.into_iter().enumerate() {
@@ -126,7 +132,7 @@ async fn complete(
             });
         }
     }
-    Ok(json(&Completion { choices: done, usage, ..chunk }))
+    Ok(json(&Completion { choices: done, usage, timings, ..chunk }))
 }
 
 /// The stop string that ended an answer.
@@ -183,6 +189,10 @@ struct Writer {
     call: Call,
     chunk: Completion,
     options: StreamOptions,
+    /// Tell the timings in every chunk.
+    always: bool,
+    /// Tell how far prompts are.
+    tells_progress: bool,
     n: usize,
     stop: Vec<String>,
     choices: Vec<Choice>,
@@ -203,6 +213,14 @@ impl Writer {
                         News::Finished { count, .. } => total.2 += count.all,
                         _ => {}
                     }
+                    self.time(&generation, prompt, &news);
+                    let is_progress = matches!(news, News::Started { .. } | News::Progress);
+                    if is_progress && self.tells_progress {
+                        let timings = self.always.then(|| generation.timings(prompt));
+                        let prompt_progress = Some(generation.progress(prompt));
+                        let chunk = Completion { timings, prompt_progress, ..self.chunk.clone() };
+                        self.pieces.json(&chunk).await?;
+                    }
                     self.tell(prompt, news).await?;
                 }
                 Ok(None) => break,
@@ -217,6 +235,16 @@ impl Writer {
             self.pieces.json(&Completion { usage, ..self.chunk.clone() }).await?;
         }
         self.pieces.write("data: [DONE]\n\n").await
+    }
+
+    /// Has the next chunk tell the timings, if it is to.
+    fn time(&mut self, generation: &Generation, prompt: usize, news: &News) {
+        let is_told = match news {
+            News::Finished { .. } => true,
+            News::Delta { .. } => self.always,
+            News::Started { .. } | News::Progress | News::PromptLogprobs(_) => false,
+        };
+        self.chunk.timings = is_told.then(|| generation.timings(prompt));
     }
 
     async fn tell(&mut self, prompt: usize, news: News) -> Result<(), Gone> {
@@ -247,7 +275,7 @@ impl Writer {
                 self.begin(index, &[]).await?;
                 self.choice(index, String::new(), None, Some(finish)).await
             }
-            News::Started { .. } => Ok(()),
+            News::Started { .. } | News::Progress => Ok(()),
         }
     }
 

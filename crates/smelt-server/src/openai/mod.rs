@@ -29,13 +29,14 @@ fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
 }
 
 /// A request of the engine, but for its logprobs.
-fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request, ApiError> {
+pub(crate) fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request, ApiError> {
     let limits = &common.limits;
     Ok(Request {
         n: common.n,
         priority: common.priority,
         max_tokens: limits.max_tokens,
         stop: limits.stop.clone(),
+        progress: common.return_progress,
         ignore_eos: limits.ignore_eos,
         show_special: limits.show_special,
         ..Request::new(tokens, prompt::sampler(model, &common.sampling)?)

@@ -375,3 +375,46 @@ fn documents_are_ranked_by_their_scores() {
     let told = with(&ask, json!({"instruction": "find fish"}));
     assert!(server.post("/v1/rerank", &told).text().contains("can't follow an instruction"));
 }
+
+#[test]
+fn other_servers_forms_say_the_same() {
+    let server = server();
+    let texts = json!(["a fish swims in the sea", "fire burns"]);
+    let plain = server.ask("/v1/embeddings", &json!({"model": "bert", "input": texts}))["data"].clone();
+    for (path, name) in [("/embedding", "content"), ("/embeddings", "input")] {
+        let told = server.ask(path, &json!({"model": "bert", name: texts}));
+        assert_eq!(told.as_array().unwrap().len(), 2);
+        for i in [0, 1] {
+            assert_eq!(told[i], json!({"index": i, "embedding": [plain[i]["embedding"]]}));
+        }
+    }
+    // A text may be an object, or have tokens in it.
+    let tokens = server.ask("/tokenize", &json!({"model": "bert", "prompt": "fire burns"}))["tokens"].clone();
+    let parts = json!([{"type": "text", "text": "fire "}, {"type": "text", "text": "burns"}]);
+    for input in [json!({"content": parts}), json!([tokens[0], "fire burns", tokens[3]])] {
+        let told = server.ask("/v1/embeddings", &json!({"model": "bert", "input": input}))["data"].clone();
+        assert_eq!(told[0]["embedding"].as_array().unwrap().len(), 48);
+    }
+    let same = server.ask("/v1/embeddings", &json!({"model": "bert", "input": {"content": parts}}));
+    assert_eq!(same["data"][0]["embedding"], plain[1]["embedding"]);
+    assert_eq!(error(&server, "/embedding", &json!({"model": "bert"})).2, "input");
+    assert_eq!(
+        error(&server, "/embedding", &json!({"model": "bert", "input": "a", "content": "b"})).2,
+        "content"
+    );
+
+    let documents = json!(["fire burns", "a fish swims in the sea"]);
+    let ranking = json!({"model": "bert", "query": "who lives in the sea ?"});
+    let jina = server.ask("/v1/rerank", &with(&ranking, json!({"documents": documents, "top_n": 2})));
+    let tei = server.ask("/rerank", &with(&ranking, json!({"texts": documents, "return_text": true})));
+    assert_eq!(tei.as_array().unwrap().len(), 2);
+    for (tei, jina) in tei.as_array().unwrap().iter().zip(jina["results"].as_array().unwrap()) {
+        assert_eq!((&tei["index"], &tei["score"]), (&jina["index"], &jina["relevance_score"]));
+        assert_eq!(tei["text"], documents[tei["index"].as_u64().unwrap() as usize]);
+    }
+    for (body, param) in
+        [(json!({}), "documents"), (json!({"texts": []}), "texts"), (json!({"texts": [1]}), "texts[0]")]
+    {
+        assert_eq!(error(&server, "/reranking", &with(&ranking, body)).2, param);
+    }
+}

@@ -6,6 +6,7 @@ mod anthropic;
 mod daemon;
 mod embeddings;
 mod life;
+mod llamacpp;
 mod odd;
 mod ollama;
 mod openai;

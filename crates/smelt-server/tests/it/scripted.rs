@@ -58,6 +58,9 @@ const SCRIPTS: &[Script] = &[
 const THOUGHTS: [&str; 9] =
     ["one ", "two ", "three ", "four ", "five ", "six ", "seven.", "</think>", "Done."];
 const AFTER: &str = "At last.";
+/// The marks of a text to be filled in, and what is said behind the last of them.
+const MARKS: [&str; 3] = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"];
+const FILLED: [&str; 2] = ["return", " one;"];
 
 /// The template: it declares tools, replays calls, thinks where it is told to.
 const TEMPLATE: &str = r#"
@@ -94,8 +97,8 @@ fn gguf() -> Vec<u8> {
         } else {
             text.replace(' ', "\u{2581}")
         };
-        let kind =
-            if matches!(text, "<think>" | "</think>" | "<tool_call>" | "</tool_call>") { CONTROL } else { 1 };
+        let is_mark = matches!(text, "<think>" | "</think>" | "<tool_call>" | "</tool_call>");
+        let kind = if is_mark || MARKS.contains(&text) { CONTROL } else { 1 };
         tokens.iter().position(|(known, _)| *known == piece).unwrap_or_else(|| {
             tokens.push((piece, kind));
             tokens.len() - 1
@@ -103,6 +106,10 @@ fn gguf() -> Vec<u8> {
     };
     let chains = SCRIPTS.iter().map(|(start, said)| (start.to_string(), said.to_vec()));
     let chains = chains.chain([("<think>".into(), THOUGHTS.to_vec()), ("\n".into(), vec![AFTER])]);
+    let chains = chains.chain([(MARKS[2].into(), FILLED.to_vec())]);
+    for mark in MARKS {
+        id(mark, &mut tokens);
+    }
     for (start, said) in chains.collect::<Vec<_>>() {
         let mut last = id(&start, &mut tokens);
         for text in said {

@@ -63,6 +63,8 @@ impl Reply {
 pub(crate) fn source(context: usize) -> ModelSource {
     ModelSource {
         name: MODEL.to_owned(),
+        aliases: Vec::new(),
+        template: None,
         file: smelt_testdata::data("tiny/llama3/llama3-f16.gguf"),
         engine: smelt_engine::Settings {
             context: Some(context),

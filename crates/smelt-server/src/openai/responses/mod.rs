@@ -166,7 +166,7 @@ impl Writer {
                 self.prompt = (prompt_tokens, cached_tokens);
                 vec![Event::InProgress { response: self.response.clone() }]
             }
-            News::PromptLogprobs(_) => Vec::new(),
+            News::Progress | News::PromptLogprobs(_) => Vec::new(),
             News::Delta { parts, tokens, .. } => self.assembly.take(parts, tokens),
             News::Finished { finish, count, .. } => {
                 let (prompt, cached) = self.prompt;
