@@ -158,7 +158,13 @@ fn forms_of_embeddings_that_can_not_be_are_refused() {
             ("/v1/embeddings", json!({"input": []}), "input", "invalid_value"),
             ("/v1/embeddings", json!({"input": [[1, -1]]}), "input", "invalid_value"),
             ("/v1/embeddings", json!({"input": [1.5]}), "input", "invalid_value"),
-            ("/v1/embeddings", json!({"input": {"text": "a"}}), "input", "invalid_value"),
+            ("/v1/embeddings", json!({"input": [1, true]}), "input", "invalid_value"),
+            (
+                "/v1/embeddings",
+                json!({"input": {"text": "a"}}),
+                "input.prompt_string",
+                "missing_required_parameter",
+            ),
             ("/v1/embeddings", json!({"input": "", "add_special_tokens": false}), "input", "invalid_value"),
             (
                 "/embeddings",
