@@ -17,6 +17,7 @@ use serde::Serialize;
 use smelt_api::{ApiError, Code, Dialect};
 
 use crate::access::{allowed_origin, check_key, check_origin};
+use crate::info::Cards;
 use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::openai::responses;
@@ -39,6 +40,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// The responses that are kept.
     pub(crate) responses: responses::Store,
+    /// What lists tell of models.
+    pub(crate) cards: Cards,
     /// Whether models that are to be warm are not there yet.
     pub(crate) warming: AtomicBool,
     /// Whether the server takes no more requests.

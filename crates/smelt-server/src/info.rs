@@ -1,6 +1,8 @@
 //! Routes that tell what there is.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -11,7 +13,7 @@ use smelt_api::ollama::{self, Details, ListedModel};
 use smelt_api::openai::{Model, Page};
 
 use crate::app::{Call, json};
-use crate::models::Loaded;
+use crate::models::{Loaded, Offer};
 
 /// The version of Smelt.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -31,37 +33,69 @@ pub(crate) async fn version(_: Call) -> Result<Response, ApiError> {
 
 pub(crate) async fn models(call: Call) -> Result<Response, ApiError> {
     let since = call.app.models.since;
-    let data = offered(&call).await.iter().map(|model| openai_model(model, since)).collect();
+    let data = offered(&call).await.iter().map(|card| openai_model(card, since)).collect();
     Ok(json(&Page { object: "list", data }))
 }
 
 pub(crate) async fn model(call: Call) -> Result<Response, ApiError> {
     let model = call.app.models.find(call.tail.as_deref()).await?;
-    Ok(json(&openai_model(&model, call.app.models.since)))
+    Ok(json(&openai_model(&Card::of(&model), call.app.models.since)))
+}
+
+/// What lists tell of a model.
+#[derive(Debug, Clone)]
+struct Card {
+    listed: ListedModel,
+    aliases: Vec<String>,
+    context: usize,
+}
+
+/// The cards of models by their names, with when their files were written: lists are asked for all the time, and to read a
+/// file for them takes as long as its vocabulary is large.
+#[derive(Debug, Default)]
+pub(crate) struct Cards(Mutex<HashMap<String, (SystemTime, Card)>>);
+
+/// The card of a model.
+///
+/// # Errors
+/// If its file makes no sense.
+async fn card(call: &Call, offer: &Offer) -> Result<Card, ApiError> {
+    let cards = || call.app.cards.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let (name, written) = (&offer.source.name, std::fs::metadata(&offer.source.file));
+    let written = written.and_then(|meta| meta.modified()).ok();
+    let known = cards().get(name).filter(|(at, _)| Some(*at) == written).map(|(_, card)| card.clone());
+    if let Some(card) = known {
+        return Ok(card);
+    }
+    let card = Card::of(&*call.app.models.open(offer).await?);
+    if let Some(written) = written {
+        cards().insert(name.clone(), (written, card.clone()));
+    }
+    Ok(card)
 }
 
 /// All models whose files make sense.
-async fn offered(call: &Call) -> Vec<Arc<Loaded>> {
+async fn offered(call: &Call) -> Vec<Card> {
     let models = &call.app.models;
     let mut all = Vec::with_capacity(models.offers().len());
     for offer in models.offers() {
-        match models.open(offer).await {
-            Ok(model) => all.push(model),
+        match card(call, offer).await {
+            Ok(card) => all.push(card),
             Err(error) => tracing::warn!(model = offer.source.name, why = error.message, "not listed"),
         }
     }
     all
 }
 
-fn openai_model(model: &Loaded, since: Timestamp) -> Model {
+fn openai_model(card: &Card, since: Timestamp) -> Model {
     Model {
-        id: model.name().to_owned(),
-        aliases: model.source.aliases.clone(),
+        id: card.listed.name.clone(),
+        aliases: card.aliases.clone(),
         object: "model",
         created: seconds(since),
         owned_by: "smelt",
-        root: model.name().to_owned(),
-        max_model_len: model.context,
+        root: card.listed.name.clone(),
+        max_model_len: card.context,
     }
 }
 
@@ -71,35 +105,38 @@ pub(crate) fn seconds(time: Timestamp) -> u64 {
 }
 
 pub(crate) async fn tags(call: Call) -> Result<Response, ApiError> {
-    Ok(json(&ollama::Models { models: offered(&call).await.iter().map(listed).collect() }))
+    Ok(json(&ollama::Models { models: offered(&call).await.into_iter().map(|card| card.listed).collect() }))
 }
 
 pub(crate) async fn ps(call: Call) -> Result<Response, ApiError> {
     let models = &call.app.models;
     let mut running = Vec::new();
     for offer in models.offers().iter().filter(|offer| offer.handle.process().is_some()) {
-        let model = models.open(offer).await?;
+        let card = card(&call, offer).await?;
         running.push(ListedModel {
-            context_length: Some(model.context),
+            context_length: Some(card.context),
             expires_at: Some(offer.handle.expires().to_string()),
             size_vram: Some(0),
-            ..listed(&model)
+            ..card.listed
         });
     }
     Ok(json(&ollama::Models { models: running }))
 }
 
-fn listed(model: &Arc<Loaded>) -> ListedModel {
-    ListedModel {
-        name: model.name().to_owned(),
-        model: model.name().to_owned(),
-        modified_at: model.modified.to_string(),
-        size: model.model().facts().weight_bytes,
-        digest: model.source.digest.clone(),
-        details: details(model),
-        context_length: None,
-        expires_at: None,
-        size_vram: None,
+impl Card {
+    fn of(model: &Loaded) -> Self {
+        let listed = ListedModel {
+            name: model.name().to_owned(),
+            model: model.name().to_owned(),
+            modified_at: model.modified.to_string(),
+            size: model.model().facts().weight_bytes,
+            digest: model.source.digest.clone(),
+            details: details(model),
+            context_length: None,
+            expires_at: None,
+            size_vram: None,
+        };
+        Self { listed, aliases: model.source.aliases.clone(), context: model.context }
     }
 }
 

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::app::{App, router};
+use crate::info::Cards;
 use crate::metrics::Metrics;
 use crate::models::{ModelSource, Models};
 use crate::openai::responses::Store;
@@ -62,6 +63,7 @@ impl Server {
             models,
             metrics: Metrics::default(),
             responses: Store::new(settings.limits.responses),
+            cards: Cards::default(),
             warming: AtomicBool::new(true),
             draining: AtomicBool::new(false),
             loopback: address.ip().is_loopback(),
