@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::served::{Served, answer_of};
+use crate::served::{Served, agent, answer_of};
 use crate::support::{Done, changed, done, llama, smelt};
 
 /// A home whose servers are stopped with it.
@@ -131,6 +131,8 @@ fn what_goes_wrong_is_told_before_the_terminal_is_left() {
     serve(&["./absent.gguf"]).failed(1, "absent.gguf");
     serve(&["smolm2"]).failed(1, "did you mean smollm2:135m?");
     serve(&[&model(), "--api-key-file", "absent"]).failed(1, "cannot read absent");
+    serve(&[&model(), "--api-key", "ends in a space "]).failed(1, "visible ASCII");
+    serve(&[&model(), "--api-key", "ключ"]).failed(1, "visible ASCII");
     // This one is found out once the server is in the background.
     let strange = changed(home.path(), &[("general.architecture", "strange".to_owned().into())]);
     let said = serve(&[&strange]);
@@ -273,4 +275,30 @@ fn a_server_without_models_says_how_to_get_one() {
     let home = Home::new();
     home.run(&["serve", "--port", "0"]).failed(1, "no model is installed");
     home.run(&["serve", "--port", "0"]).failed(1, "smelt serve smollm2:135m");
+}
+
+#[test]
+fn an_update_of_the_program_harms_no_server() {
+    let home = Home::new();
+    let program = home.path().join("smelt-of-yesterday");
+    fs::copy(env!("CARGO_BIN_EXE_smelt"), &program).unwrap();
+    let port = free_port();
+    let mut command = Command::new(&program);
+    command
+        .args(["serve", &model(), "--port", &port, "--no-prewarm"])
+        .env("SMELT_HOME", home.path().join("store"));
+    let mut server = command.stderr(Stdio::null()).spawn().unwrap();
+    let address = format!("http://127.0.0.1:{port}");
+    while agent().get(format!("{address}/health")).call().is_err() {
+        assert!(server.try_wait().unwrap().is_none(), "it ended");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // As package managers do, who put another file in its place.
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, "#!/bin/sh\nexit 1\n").unwrap();
+    let body = json!({"prompt": "a", "max_tokens": 2}).to_string();
+    let answer = agent().post(format!("{address}/v1/completions")).send(body).unwrap();
+    assert_eq!(answer.status(), 200);
+    home.run(&["stop", "--all"]).ok();
+    assert!(server.wait().unwrap().success());
 }

@@ -53,8 +53,9 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), DaemonE
 /// The end comes from the server: signals that are meant for both would cut answers that it lets end. And where memory runs
 /// out, this process is the one that can be started again.
 fn outlive_signals() {
-    // It can't be written everywhere.
+    // They can't be written everywhere. The name would else be that of the link that led to the program.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    let _ = std::fs::write("/proc/self/comm", "smelt");
     #[cfg(unix)]
     if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
         use tokio::signal::unix::{SignalKind, signal};
@@ -301,6 +302,7 @@ fn described(failure: &scheduler::Failure) -> Failure {
     let class = match failure {
         scheduler::Failure::Engine(error) => match **error {
             smelt_engine::Error::Sampler(_) | smelt_engine::Error::Constraint(_) => Class::Request,
+            smelt_engine::Error::CacheFull { .. } => Class::Memory,
             _ => Class::Internal,
         },
         scheduler::Failure::Panic(_) => Class::Internal,

@@ -33,12 +33,15 @@ impl Default for Launch {
 }
 
 impl Launch {
-    /// This program's own command `daemon`.
+    /// The command `daemon` of the program that runs, also after its file was replaced or removed: an update must not keep
+    /// a server from starting engines, nor give it those of another version.
     ///
     /// # Errors
     /// If the system doesn't tell which program this is.
     pub fn own() -> std::io::Result<Self> {
-        Ok(Self { program: std::env::current_exe()?, args: vec!["daemon".into()] })
+        let running = PathBuf::from("/proc/self/exe");
+        let program = if running.exists() { running } else { std::env::current_exe()? };
+        Ok(Self { program, args: vec!["daemon".into()] })
     }
 }
 
@@ -54,9 +57,9 @@ impl Process {
     pub(super) fn start(launch: &Launch) -> std::io::Result<Self> {
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        // Ctrl-C in a terminal is for the server, which lets answers end.
+        // Ctrl-C in a terminal is for the server, which lets answers end. And people look for this name.
         #[cfg(unix)]
-        command.process_group(0);
+        command.process_group(0).arg0("smelt");
         let mut child = command.spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(std::io::ErrorKind::BrokenPipe.into());

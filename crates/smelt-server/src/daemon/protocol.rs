@@ -149,6 +149,8 @@ pub(crate) struct Failure {
 pub(crate) enum Class {
     /// The request: what it asked for leaves no token to choose, or grew too complex.
     Request,
+    /// The machine: it has no memory for the keys and values.
+    Memory,
     /// The model's file, or Smelt.
     Internal,
     /// Nobody: the process was told to end.

@@ -570,6 +570,7 @@ fn failed(failure: Failure) -> ApiError {
     match failure.class {
         Class::Stopped => stopping(),
         Class::Request => ApiError::new(Code::InvalidValue, failure.message),
+        Class::Memory => ApiError::new(Code::InsufficientMemory, failure.message),
         Class::Internal => {
             tracing::error!(why = failure.message, "an answer failed");
             ApiError::new(Code::Internal, failure.message)

@@ -204,3 +204,26 @@ fn a_file_that_was_changed_in_use_is_read_anew() {
     std::fs::write(file.path(), &good).unwrap();
     server.wait(|| server.post(CHAT, &chat(3)).status == 200);
 }
+
+#[test]
+fn lists_read_a_file_once_for_all() {
+    let good = std::fs::read(source(512).file).unwrap();
+    let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    std::fs::write(file.path(), &good).unwrap();
+    let model = ModelSource { file: file.path().to_owned(), ..cold("a", 512) };
+    let server = Running::start(Settings::default(), vec![model]);
+    let listed = || {
+        let openai = server.get("/v1/models").json()["data"].as_array().unwrap().len();
+        let ollama = server.get("/api/tags").json()["models"].as_array().unwrap().len();
+        assert_eq!(openai, ollama);
+        openai
+    };
+    assert_eq!(listed(), 1);
+    // As long as it seems to be the same, nobody looks into it again.
+    let written = file.as_file().metadata().unwrap().modified().unwrap();
+    std::fs::write(file.path(), "something else").unwrap();
+    file.as_file().set_modified(written).unwrap();
+    assert_eq!(listed(), 1);
+    file.as_file().set_modified(written + Duration::from_secs(1)).unwrap();
+    assert_eq!(listed(), 0);
+}
