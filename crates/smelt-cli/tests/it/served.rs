@@ -126,5 +126,5 @@ fn models_have_other_names_and_other_templates() {
     refuse(&["--chat-template", "chatlm"], 2, "there is no chat template \"chatlm\"; there are gemma, ");
     refuse(&["--chat-template", "{% for %}"], 1, "chat template");
     refuse(&["--alias", "x=nobody"], 2, "--alias x: say of which model");
-    refuse(&["--alias", "llama-f16"], 1, "two models have the name");
+    refuse(&["--alias", "llama-f32"], 1, "two models have the name");
 }

@@ -17,7 +17,7 @@ use fastrand::Rng;
 use smelt_backend::{Output, PAGE_TOKENS, StepInputs, StepLimits};
 use smelt_models::Pooling;
 use std::collections::BTreeSet;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -185,19 +185,16 @@ impl Reader {
     /// What a text's values are.
     fn right(&self, text: &[u32], vocab_size: usize) -> Vec<f32> {
         let logit = |id: &u32| if next(text.iter().copied(), vocab_size) == *id { 9.0 } else { 0.0 };
-        let states = |ends: Range<usize>| ends.map(|end| state(text[..end].iter().copied()));
+        let state = |end: usize| state(text[..end].iter().copied());
         match &self.task {
             Task::Logits(ids) => ids.iter().map(logit).collect(),
             Task::Labels => unreachable!("nobody asks for them"),
-            Task::Embedding(Pooling::None) => states(1..text.len() + 1).flatten().collect(),
-            Task::Embedding(Pooling::First) => states(1..2).flatten().collect(),
-            Task::Embedding(Pooling::Last) => states(text.len()..text.len() + 1).flatten().collect(),
+            Task::Embedding(Pooling::None) => (1..=text.len()).flat_map(state).collect(),
+            Task::Embedding(Pooling::First) => state(1).into(),
+            Task::Embedding(Pooling::Last) => state(text.len()).into(),
             Task::Embedding(Pooling::Mean) => {
-                let mut sums = [0.0; 2];
-                for state in states(1..text.len() + 1) {
-                    (0..2).for_each(|i| sums[i] += f64::from(state[i]));
-                }
-                sums.map(|sum| (sum / text.len() as f64) as f32).into()
+                let sum = |i: usize| (1..=text.len()).fold(0.0, |sum, end| sum + f64::from(state(end)[i]));
+                [0, 1].map(|i| (sum(i) / text.len() as f64) as f32).into()
             }
         }
     }
