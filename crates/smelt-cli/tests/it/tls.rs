@@ -56,6 +56,30 @@ fn a_server_speaks_tls() {
 }
 
 #[test]
+fn a_new_certificate_is_used_without_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let [[certificate, key], [next, next_key]] = ["own", "next"].map(|name| certificate(home.path(), name));
+    let served =
+        Served::new(home.path(), &[llama().to_str().unwrap(), "--tls-cert", &certificate, "--tls-key", &key]);
+    let is_trusted = |certificate: &str| ask(&served.address, certificate).status.success();
+    assert!(is_trusted(&certificate) && !is_trusted(&next));
+    // Half of a change is none: the key isn't the new certificate's.
+    let old = home.path().join("old.crt").to_str().unwrap().to_owned();
+    fs::copy(&certificate, &old).unwrap();
+    fs::copy(&next, &certificate).unwrap();
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(is_trusted(&old));
+    }
+    fs::copy(&next_key, &key).unwrap();
+    while !is_trusted(&next) {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(!is_trusted(&old));
+    done(smelt(home.path()).arg("stop").spawn().unwrap()).ok();
+}
+
+#[test]
 fn what_makes_no_tls_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let [[certificate, key], [_, other]] = ["own", "other"].map(|name| certificate(home.path(), name));
