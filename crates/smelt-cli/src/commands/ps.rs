@@ -29,8 +29,9 @@ struct Told {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let told: Vec<Told> =
-        servers::running(&context.state)?.into_iter().map(|server| ask(server.record)).collect();
+    let servers = servers::running(&context.state)?;
+    servers.problems.iter().for_each(|problem| report::warn(problem));
+    let told: Vec<Told> = servers.known.into_iter().map(|server| ask(server.record)).collect();
     if args.ready {
         let is_ready = |told: &Told| told.status.as_ref().is_ok_and(|status| status == "ok");
         return match !told.is_empty() && told.iter().all(is_ready) {

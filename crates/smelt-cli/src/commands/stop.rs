@@ -1,11 +1,11 @@
 //! `smelt stop` and `smelt restart`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::serve;
 use crate::context::Context;
 use crate::report::{self, Usage};
-use crate::servers::{self, Server};
+use crate::servers::{self, Server, Servers};
 
 /// Which server is meant.
 #[derive(Debug, clap::Args)]
@@ -19,9 +19,9 @@ impl Which {
     /// The server, if there is one.
     ///
     /// # Errors
-    /// [`Usage`] if several are meant.
+    /// [`Usage`] if several are meant; if there is none, and one that can't be talked to may be meant.
     pub(crate) fn find(&self, context: &Context) -> Result<Option<Server>> {
-        let mut servers = servers::running(&context.state)?;
+        let Servers { known: mut servers, problems } = servers::running(&context.state)?;
         servers.retain(|server| self.port.is_none_or(|port| server.record.address.port() == port));
         if servers.len() > 1 {
             let list: Vec<String> = servers.iter().map(|server| server.record.url()).collect();
@@ -29,7 +29,10 @@ impl Which {
                 Usage(format!("several servers run: {}; --port N tells which", list.join(", "))).into()
             );
         }
-        Ok(servers.pop())
+        match (servers.pop(), problems.first()) {
+            (None, Some(problem)) => bail!("{problem}"),
+            (server, _) => Ok(server),
+        }
     }
 
     /// The port that was asked for, as words behind "server".
@@ -64,15 +67,22 @@ pub(crate) struct RestartArgs {
 }
 
 pub(crate) fn stop(args: &StopArgs, context: &Context) -> Result<()> {
-    let servers = match args.all {
+    let Servers { known: servers, problems } = match args.all {
         true => servers::running(&context.state)?,
-        false => args.which.find(context)?.into_iter().collect(),
+        false => {
+            let known = args.which.find(context)?.into_iter().collect();
+            Servers { known, problems: Vec::new() }
+        }
     };
-    if servers.is_empty() && !context.quiet {
+    if servers.is_empty() && problems.is_empty() && !context.quiet {
         report::note(&format!("no server{} runs", args.which.told()));
     }
     servers.iter().try_for_each(Server::terminate)?;
-    servers.iter().try_for_each(|server| wait(server, context))
+    servers.iter().try_for_each(|server| wait(server, context))?;
+    match problems.first() {
+        Some(problem) => bail!("{problem}"),
+        None => Ok(()),
+    }
 }
 
 /// Waits until a server that was told to stop is gone.

@@ -137,25 +137,38 @@ pub(crate) struct Server {
     file: File,
 }
 
-/// The servers that run, the oldest first.
+/// The servers that run.
+#[derive(Debug, Default)]
+pub(crate) struct Servers {
+    /// Those that can be talked to, the oldest first.
+    pub(crate) known: Vec<Server>,
+    /// What stands in the way of others.
+    pub(crate) problems: Vec<String>,
+}
+
+/// The servers that run. Files that can't be understood are told as problems: another version may have written them.
 ///
 /// # Errors
-/// If their files can't be read.
-pub(crate) fn running(state: &Path) -> Result<Vec<Server>> {
+/// If their folder can't be read.
+pub(crate) fn running(state: &Path) -> Result<Servers> {
     let folder = folder(state);
-    let read = || -> io::Result<Vec<Server>> {
-        let mut servers = Vec::new();
+    let read = || -> io::Result<Servers> {
+        let mut servers = Servers::default();
         let entries = match fs::read_dir(&folder) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(servers),
             entries => entries?,
         };
         for entry in entries {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                servers.extend(read_one(&path)?);
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            match read_one(&path) {
+                Ok(server) => servers.known.extend(server),
+                Err(e) => servers.problems.push(format!("{} tells of no server: {e}", path.display())),
             }
         }
-        servers.sort_by_key(|server| (server.record.since, server.record.address));
+        servers.known.sort_by_key(|server| (server.record.since, server.record.address));
         Ok(servers)
     };
     read().with_context(|| format!("cannot read the servers' files in {}", folder.display()))
@@ -179,8 +192,7 @@ fn read_one(path: &Path) -> io::Result<Option<Server>> {
     }
     let record = serde_json::from_reader(io::Read::take(&file, MAX_BYTES));
     let record = record.map_err(|e| {
-        let problem = format!("{} holds no server: {e}; another version of smelt may run", path.display());
-        io::Error::new(ErrorKind::InvalidData, problem)
+        io::Error::new(ErrorKind::InvalidData, format!("{e}; another version of smelt may run"))
     })?;
     Ok(Some(Server { record, file }))
 }
