@@ -132,7 +132,9 @@ fn open(path: &Path, settings: &Settings) -> Result<Opened, Error> {
     let options = Options { limits, kv_formats: settings.kv_formats, context: settings.context };
     let mut compiled = smelt_models::load(&checkpoint, &options)?;
     let trained_context = compiled.spec.context_length;
-    let context = settings.context.unwrap_or(trained_context);
+    let wanted = settings.context.unwrap_or(trained_context);
+    // Behind the positions that were learned there are none.
+    let context = wanted.min(compiled.spec.embedding.positions.unwrap_or(wanted));
     let causal = compiled.spec.is_causal();
     if !causal {
         // A text whose tokens all see each other is one step, however long. Memory is touched as it is used.

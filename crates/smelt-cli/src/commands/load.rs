@@ -221,6 +221,12 @@ pub(crate) fn load(model: &ModelArg, settings: &Settings, context: &Context) -> 
     }
     let engine = wait::with_spinner("loading the model", load)?;
     let facts = engine.facts();
+    if let Some(wanted) = settings.context.filter(|wanted| *wanted > facts.context) {
+        let has = facts.context;
+        report::warn(&format!(
+            "the context is {has} tokens, not {wanted}: the model has learned no more positions"
+        ));
+    }
     if facts.context > facts.trained_context {
         report::warn(&format!(
             "the context of {} tokens is longer than the {} that the model was trained on; far behind them its answers \

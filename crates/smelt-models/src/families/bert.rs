@@ -14,15 +14,9 @@ use super::{Architecture, encoder, rows};
 use crate::{Error, FeedForward, Keys, ModelSpec};
 use smelt_backend::Activation;
 
-fn spec(keys: &Keys<'_>, context: usize) -> Result<ModelSpec, Error> {
+fn spec(keys: &Keys<'_>, _context: usize) -> Result<ModelSpec, Error> {
     let mut spec = encoder(keys, |_| Ok(None))?;
-    let positions = rows(keys, "position_embd.weight").unwrap_or(0);
-    if context > positions {
-        let what =
-            format!("is {context}, but the model has learned {positions} positions; use a smaller --ctx");
-        return Err(keys.error("context_length", what));
-    }
-    spec.embedding.positions = Some(positions);
+    spec.embedding.positions = Some(rows(keys, "position_embd.weight").unwrap_or(0));
     Ok(spec.each_layer(|_, layer| {
         if let FeedForward::Gated { ffn_dim, .. } = layer.feed_forward {
             layer.feed_forward = FeedForward::Plain { ffn_dim, activation: Activation::Gelu };
