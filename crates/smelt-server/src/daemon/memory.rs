@@ -32,6 +32,27 @@ struct Held {
     bytes: u64,
 }
 
+impl Held {
+    /// What it counts with: as was estimated, or what it really has if that is more.
+    fn taken(&self) -> u64 {
+        self.bytes.max(self.engine.process().and_then(resident).unwrap_or(0))
+    }
+}
+
+/// Bytes of memory that a process has, pages of mapped files among them.
+#[cfg(target_os = "linux")]
+fn resident(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident(_process: u32) -> Option<u64> {
+    None
+}
+
 /// An engine's part, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
@@ -78,7 +99,7 @@ impl Memory {
         loop {
             let least_used = {
                 let mut held = self.held();
-                let used = held.iter().fold(0_u64, |sum, held| sum.saturating_add(held.bytes));
+                let used = held.iter().fold(0_u64, |sum, held| sum.saturating_add(held.taken()));
                 if used.saturating_add(bytes) <= budget {
                     held.push(Held { engine: engine.clone(), bytes });
                     return Ok(Reservation { memory: self.clone(), engine: engine.clone() });
@@ -104,4 +125,17 @@ impl Memory {
 /// Bytes in MiB, rounded up.
 fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #[test]
+    fn a_process_tells_what_it_has() {
+        let before = super::resident(std::process::id()).unwrap();
+        let filled = vec![1_u8; 64 << 20];
+        let after = super::resident(std::process::id()).unwrap();
+        assert!(after >= before + (32 << 20), "{before} {after}");
+        drop(std::hint::black_box(filled));
+        assert_eq!(super::resident(u32::MAX), None);
+    }
 }
