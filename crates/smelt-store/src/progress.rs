@@ -37,6 +37,8 @@ pub enum Event<'a> {
     Started {
         /// The file.
         file: &'a str,
+        /// Its SHA-256 in lower-case hex, if it is known before.
+        sha256: Option<&'a str>,
         /// Its whole size, if the source says it.
         total: Option<u64>,
         /// How much of it is here from an earlier attempt.

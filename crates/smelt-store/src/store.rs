@@ -14,7 +14,7 @@ use crate::reference::Reference;
 
 /// A directory with installed models, and the catalogue that names more. Any number of processes may use one
 /// directory at a time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
     catalogue: Catalogue,

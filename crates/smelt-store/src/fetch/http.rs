@@ -241,7 +241,10 @@ impl Download<'_> {
             *state = Some(new);
         }
         require_space(context.partial, total.map_or(0, |t| t.saturating_sub(part.len())))?;
-        tell(context.progress, Event::Started { file: &self.name, total, resumed: part.len() })?;
+        let linked = state.as_ref().and_then(|state| state.sha256.as_deref());
+        let sha256 = self.expected.as_ref().map(|expected| expected.sha256.as_str()).or(linked);
+        let started = Event::Started { file: &self.name, sha256, total, resumed: part.len() };
+        tell(context.progress, started)?;
         self.receive(context, response, part, total)?;
         Ok(Some(etag))
     }

