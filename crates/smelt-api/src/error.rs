@@ -30,6 +30,8 @@ pub enum Code {
     InvalidApiKey,
     /// A web page of another origin, or another host's name.
     ForbiddenOrigin,
+    /// The operator doesn't allow it.
+    Forbidden,
     /// There is no such model.
     ModelNotFound,
     /// There is no such route.
@@ -42,6 +44,8 @@ pub enum Code {
     TooLarge,
     /// The model computed nonsense, or the server is broken.
     Internal,
+    /// A model could not be fetched from where it is.
+    PullFailed,
     /// The queue is full, or the wait was too long.
     Overloaded,
     /// The model is being loaded, or the server is stopping.
@@ -64,12 +68,14 @@ static ROWS: &[Row] = &[
     (Code::ContextLengthExceeded, 400, "context_length_exceeded", INVALID, INVALID),
     (Code::InvalidApiKey, 401, "invalid_api_key", "authentication_error", "authentication_error"),
     (Code::ForbiddenOrigin, 403, "forbidden_origin", "permission_error", "permission_error"),
+    (Code::Forbidden, 403, "forbidden", "permission_error", "permission_error"),
     (Code::ModelNotFound, 404, "model_not_found", "not_found_error", "not_found_error"),
     (Code::NotFound, 404, "not_found", "not_found_error", "not_found_error"),
     (Code::MethodNotAllowed, 405, "method_not_allowed", INVALID, INVALID),
     (Code::RequestTimeout, 408, "request_timeout", "timeout_error", "timeout_error"),
     (Code::TooLarge, 413, "request_too_large", INVALID, "request_too_large"),
     (Code::Internal, 500, "internal_error", "server_error", "api_error"),
+    (Code::PullFailed, 502, "pull_failed", "server_error", "api_error"),
     (Code::Overloaded, 503, "overloaded", "overloaded_error", "overloaded_error"),
     (Code::Unavailable, 503, "unavailable", "unavailable_error", "api_error"),
     (Code::EngineFailed, 503, "engine_failed", "server_error", "api_error"),

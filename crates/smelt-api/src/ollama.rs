@@ -92,7 +92,7 @@ pub static PULL_PARAMS: &[Params] = &[&[
     param("model", Text, Yes, "the model's name"),
     param("name", Text, Yes, "the same, in an older word"),
     param("stream", Bool, Yes, "tell the progress piece by piece; on"),
-    param("insecure", Any, Only(&["false"]), "only what the server offers can be pulled"),
+    param("insecure", Any, Only(&["false"]), "what is pulled is checked"),
 ]];
 
 /// What chats and generations have in common.
@@ -244,10 +244,19 @@ impl PullRequest {
 }
 
 /// How far a pull is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Pulled {
     /// `success` at the end.
-    pub status: &'static str,
+    pub status: String,
+    /// Of the file that is fetched, `sha256:…`, where it is known before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Its bytes, where they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Those that are here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<u64>,
 }
 
 /// A piece of an answer, or all of it.

@@ -5,8 +5,9 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::params::{Fields, Kind, Param, Support, param, shown};
 
-/// Stop strings that a request may have, and the bytes of each.
+/// Stop strings that a request may have, texts that DRY stops at, and the bytes of each.
 pub const MOST_STOPS: usize = 16;
+const MOST_BREAKERS: usize = 16;
 const MOST_STOP_BYTES: usize = 1024;
 /// Tokens that a request may bias.
 const MOST_BIASES: usize = 1024;
@@ -33,6 +34,8 @@ pub struct Sampling {
     pub dry_base: Option<f32>,
     pub dry_allowed_length: Option<u32>,
     pub dry_last_n: Option<Option<u32>>,
+    /// Texts that DRY follows no repetition across.
+    pub dry_breakers: Option<Vec<String>>,
     pub xtc_probability: Option<f32>,
     pub xtc_threshold: Option<f32>,
     pub dynatemp_range: Option<f32>,
@@ -111,6 +114,12 @@ pub static EXTENSIONS: &[Param] = &[
     param("dry_base", Number(1.0, 100.0), Yes, "DRY: growth of the penalty per token"),
     param("dry_allowed_length", Integer(0, U31), Yes, "DRY: repetitions up to this length go free"),
     param("dry_penalty_last_n", Integer(-1, U31), Yes, "DRY: tokens that are searched; -1 is all"),
+    param(
+        "dry_sequence_breakers",
+        Texts(MOST_BREAKERS),
+        Yes,
+        "DRY: texts that no repetition is followed across; line feed, colon, quote and star",
+    ),
     param("xtc_probability", Number(0.0, 1.0), Yes, "how often the likeliest tokens are excluded"),
     param("xtc_threshold", Number(0.0, 1.0), Yes, "what counts as a likeliest token for XTC"),
     param("dynatemp_range", Number(0.0, 100.0), Yes, "how far the temperature follows the entropy"),
@@ -137,7 +146,6 @@ pub static EXTENSIONS: &[Param] = &[
 
 /// Beside [`EXTENSIONS`], on routes that are not llama.cpp's own: these have more of it.
 pub static NARROWER: &[Param] = &[
-    param("dry_sequence_breakers", Any, Only(&["[]"]), "DRY has no breakers over HTTP"),
     param("logit_bias", Object, Yes, "adds -100 to 100 to tokens, by id; -100 bans one"),
     param("n_predict", Integer(-1, U31), Yes, "another name of max_tokens; -1 is without limit"),
     param("samplers", Any, Only(&[]), "the order of the samplers is fixed"),
@@ -160,6 +168,7 @@ impl Sampling {
     /// # Errors
     /// If the logit bias is malformed.
     pub fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let dry_breakers = breakers(fields)?;
         let number = |name: &str| fields.number(name);
         let count = |name: &str| fields.integer(name).and_then(limit);
         let mut sampling = Self {
@@ -179,6 +188,7 @@ impl Sampling {
             dry_base: number("dry_base"),
             dry_allowed_length: count("dry_allowed_length"),
             dry_last_n: fields.integer("dry_penalty_last_n").map(limit),
+            dry_breakers,
             xtc_probability: number("xtc_probability"),
             xtc_threshold: number("xtc_threshold"),
             dynatemp_range: number("dynatemp_range"),
@@ -189,6 +199,17 @@ impl Sampling {
         }
         Ok(sampling)
     }
+}
+
+/// The texts that DRY stops at, if any are named.
+fn breakers(fields: &mut Fields) -> Result<Option<Vec<String>>, ApiError> {
+    if fields.get("dry_sequence_breakers").is_none() {
+        return Ok(None);
+    }
+    let path = fields.path("dry_sequence_breakers");
+    let texts = fields.texts("dry_sequence_breakers");
+    check_stops(&texts, &path)?;
+    Ok(Some(texts))
 }
 
 /// OpenAI's map from ids, as strings, to biases.

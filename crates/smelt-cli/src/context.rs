@@ -23,7 +23,7 @@ pub(crate) struct Global {
 }
 
 /// The environment of a command, resolved once: flags before variables before defaults.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Context {
     /// Whether progress and notes are unwanted.
     pub(crate) quiet: bool,

@@ -47,6 +47,14 @@ pub(crate) static XDG_STATE_HOME: Variable = Variable {
     name: "XDG_STATE_HOME",
     what: "the user's state directory, for servers and their logs (default: ~/.local/state)",
 };
+/// Where spans of requests go.
+pub(crate) static OTEL_EXPORTER_OTLP_ENDPOINT: Variable = Variable {
+    name: "OTEL_EXPORTER_OTLP_ENDPOINT",
+    what: "OpenTelemetry collector of `smelt serve`, as --otlp",
+};
+/// What the server is called there.
+pub(crate) static OTEL_SERVICE_NAME: Variable =
+    Variable { name: "OTEL_SERVICE_NAME", what: "what the server is called there (default: smelt)" };
 /// Turns colours off.
 pub(crate) static NO_COLOR: Variable = Variable { name: "NO_COLOR", what: "if set, output has no colours" };
 
@@ -62,6 +70,8 @@ static ALL: &[&Variable] = &[
     &SMELT_PYTHON,
     &SMELT_API_KEY,
     &SMELT_PROFILE,
+    &OTEL_EXPORTER_OTLP_ENDPOINT,
+    &OTEL_SERVICE_NAME,
     &NO_COLOR,
 ];
 
@@ -74,9 +84,14 @@ static OF_SETTINGS: Variable = Variable {
     what: "a setting each, before config.toml; `smelt config list` lists them",
 };
 
-/// Read by the HTTP client and not here; listed for the help.
-static OTHERS: Variable =
-    Variable { name: "HTTPS_PROXY, NO_PROXY", what: "proxy for downloads, hosts that need none" };
+/// Read by the HTTP client and by OpenTelemetry's exporter, and not here; listed for the help.
+static OTHERS: [&Variable; 2] = [
+    &Variable { name: "HTTPS_PROXY, NO_PROXY", what: "proxy for downloads, hosts that need none" },
+    &Variable {
+        name: "OTEL_…",
+        what: "headers for the collector, sampling, sizes of batches, as OpenTelemetry documents them",
+    },
+];
 
 impl Variable {
     /// Its value; an empty one counts as unset.
@@ -103,8 +118,9 @@ pub(crate) fn setting(key: &str) -> Option<String> {
 
 /// The help's section on environment variables.
 pub(crate) fn help() -> String {
-    let width = OTHERS.name.len();
-    ALL.iter().copied().chain([&OF_SETTINGS, &OTHERS]).fold("Environment:\n".into(), |mut text, variable| {
+    let width = OTEL_EXPORTER_OTLP_ENDPOINT.name.len();
+    let all = ALL.iter().copied().chain([&OF_SETTINGS]).chain(OTHERS);
+    all.fold("Environment:\n".into(), |mut text, variable| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {:width$}  {}", variable.name, variable.what);
         text

@@ -132,7 +132,7 @@ impl Reporter {
             Event::Checking { file, bytes } => {
                 self.note(&format!("checking {} of {file} that are here", output::bytes(*bytes)));
             }
-            Event::Started { file, total, resumed } => self.start(file, *total, *resumed),
+            Event::Started { file, total, resumed, .. } => self.start(file, *total, *resumed),
             Event::Advanced { bytes } => self.advance(*bytes),
             Event::Retrying { attempt, delay, reason } => {
                 self.note(&format!("  {reason}; attempt {} in {:.1} s", attempt + 1, delay.as_secs_f64()));
@@ -155,7 +155,7 @@ impl Reporter {
                 json!({"event": "source_failed", "source": source, "error": error.to_string()})
             }
             Event::Checking { file, bytes } => json!({"event": "checking", "file": file, "bytes": bytes}),
-            Event::Started { file, total, resumed } => {
+            Event::Started { file, total, resumed, .. } => {
                 json!({"event": "started", "file": file, "total": total, "resumed": resumed})
             }
             Event::Advanced { bytes } => {

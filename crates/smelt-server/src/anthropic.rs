@@ -47,8 +47,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         stop: limits.stop.clone(),
         ..Request::new(prompt.tokens, prompt::sampler(&model, &sampling)?)
     };
-    let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time).await?;
+    let generation = Generation::submit(&call, &model, vec![request], &prompt.reading).await?;
     let message = MessageResponse {
         id: format!("msg_{}", call.id),
         kind: "message",

@@ -21,9 +21,11 @@ use crate::info::Cards;
 use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::openai::responses;
+use crate::pull::Pulls;
 use crate::routes::{Access, ROUTES, Route, dialect_of, methods_of};
 use crate::settings::Settings;
 use crate::stream::to_json;
+use crate::trace::{Trace, Tracer};
 
 /// The header that carries a request's id, both ways.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -38,6 +40,8 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
     pub(crate) models: Models,
     pub(crate) metrics: Metrics,
+    pub(crate) tracer: Tracer,
+    pub(crate) pulls: Pulls,
     /// The responses that are kept.
     pub(crate) responses: responses::Store,
     /// What lists tell of models.
@@ -52,6 +56,10 @@ pub(crate) struct App {
 }
 
 impl App {
+    fn scheme(&self) -> &'static str {
+        if self.settings.tls.is_some() { "https" } else { "http" }
+    }
+
     /// Whether requests can be answered, and the word for it.
     pub(crate) fn health(&self) -> (bool, &'static str) {
         match () {
@@ -80,6 +88,8 @@ pub(crate) struct Call {
     /// The variable part of the path, decoded.
     pub(crate) tail: Option<String>,
     pub(crate) arrival: Instant,
+    /// The request's span.
+    pub(crate) trace: Trace,
 }
 
 impl Call {
@@ -145,6 +155,10 @@ async fn serve(
     let id = request_id(&parts.headers);
     let origin = allowed_origin(&parts.headers, &app.settings);
     let in_flight = app.metrics.in_flight.enter();
+    let trace = match route.access {
+        Access::Keyed => app.tracer.begin(route, &parts, (&id, app.scheme())),
+        Access::Open => Trace::none(),
+    };
     let answer = async {
         check_origin(&parts.headers, &app.settings, app.loopback)?;
         let key = match route.access {
@@ -158,14 +172,18 @@ async fn serve(
             Some(_) if route.method == Method::POST => read_body(&app, &parts.headers, body).await?,
             _ => Bytes::new(),
         };
-        let (app, id, dialect) = (app.clone(), id.clone(), route.dialect);
-        let headers = parts.headers;
-        let call = Call { app, id, dialect, headers, body, query, key, tail, arrival };
+        let (app, id, trace) = (app.clone(), id.clone(), trace.clone());
+        let (dialect, headers) = (route.dialect, parts.headers);
+        let call = Call { app, id, dialect, headers, body, query, key, tail, arrival, trace };
         (route.handler)(call).await
     };
-    let mut response = answer.await.unwrap_or_else(|error| refuse(&error, route.dialect, &id));
+    let mut response = answer.await.unwrap_or_else(|error| {
+        trace.failed(error.code);
+        refuse(&error, route.dialect, &id)
+    });
     drop(in_flight);
     let status = response.status().as_u16();
+    trace.status(status);
     app.metrics.request(route.method.as_str(), route.path, status);
     // Probes come all the time and would hide the rest; the metrics count them.
     if route.access != Access::Open {

@@ -146,8 +146,7 @@ async fn embed(
         return Err(ApiError::value("input", problem));
     }
     let request = PoolRequest { texts, task: Task::Embedding(pooling), priority: wanted.priority };
-    let queue_time = call.app.settings.limits.queue_time;
-    let values = pool(model, request, queue_time, wanted.keep_alive).await?;
+    let values = pool(call, model, request, wanted.keep_alive).await?;
     // States are told as they are, unless somebody asks for a norm.
     let norm = wanted.norm.unwrap_or(if pooling == Pooling::None { -1 } else { EUCLIDEAN });
     // Models that are trained for it have what matters most in front (Kusupati et al. 2022, "Matryoshka representation

@@ -1,6 +1,7 @@
 //! The engine's answers, read, from its thread to a client's task.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use smelt_engine::{Finish, TokenInfo};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
+use crate::app::Call;
 use crate::daemon::{Event, Request, Ticket, Token, Work};
 use crate::models::Loaded;
+use crate::trace::Trace;
 
 /// What happens to a request: [`Event`] with the answers' text read.
 #[derive(Debug)]
@@ -92,15 +95,27 @@ struct Reading {
 }
 
 /// The answers to a request's prompts. Dropping it cancels what still runs.
-#[derive(Debug)]
 pub(crate) struct Generation {
     inbox: Inbox,
     model: Arc<Loaded>,
     prompts: Vec<Answering>,
+    /// Until the engine has all prompts. It is never locked: with it, writers may share a generation.
+    accepting: Option<tokio::sync::Mutex<Accepting>>,
     /// What was read and not told yet.
     news: VecDeque<(usize, News)>,
     /// Prompts whose answers have not all ended.
     open: usize,
+}
+
+/// The engine takes the prompts, or one of them isn't accepted.
+type Accepting = Pin<Box<dyn Future<Output = Result<Vec<Ticket>, ApiError>> + Send>>;
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if self.open > 0 {
+            self.inbox.trace.cancelled();
+        }
+    }
 }
 
 /// What the engine tells of prompts.
@@ -109,6 +124,13 @@ pub(crate) struct Inbox {
     events: UnboundedReceiver<Told>,
     /// Prompts that the engine has not begun with.
     waiting: usize,
+    terms: Terms,
+    trace: Trace,
+}
+
+/// By when prompts must have begun.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
     deadline: Instant,
     queue_time: Duration,
 }
@@ -118,29 +140,32 @@ type Told = (usize, Instant, Result<Event, ApiError>);
 
 impl Inbox {
     /// Of so many prompts, each of which must have begun in time. What is sent arrives here.
-    pub(crate) fn new(prompts: usize, queue_time: Duration) -> (UnboundedSender<Told>, Self) {
+    pub(crate) fn new(call: &Call, prompts: usize) -> (UnboundedSender<Told>, Self) {
         // Events are few and small beside the tokens that they tell of, and `max_tokens` bounds their number.
         let (sender, events) = unbounded_channel();
-        let deadline = Instant::now() + queue_time;
-        (sender, Self { events, waiting: prompts, deadline, queue_time })
+        let queue_time = call.app.settings.limits.queue_time;
+        let terms = Terms { deadline: Instant::now() + queue_time, queue_time };
+        (sender, Self { events, waiting: prompts, terms, trace: call.trace.clone() })
     }
 
     /// Gives the engine what is to be done about a prompt, and waits until it has it.
     ///
     /// # Errors
     /// Why it wasn't accepted, or that the wait was too long.
-    pub(crate) async fn submit(
-        &mut self,
+    pub(crate) fn submit(
+        &self,
         model: &Arc<Loaded>,
         work: Work,
         keep: Option<KeepAlive>,
         (prompt, sender): (usize, &UnboundedSender<Told>),
-    ) -> Result<Ticket, ApiError> {
-        let sender = sender.clone();
-        let sink = Box::new(move |event| sender.send((prompt, Instant::now(), event)).is_ok());
-        let submit = model.handle.submit(model, work, keep, sink);
-        let accepted = tokio::time::timeout_at(self.deadline, submit).await;
-        accepted.unwrap_or_else(|_| Err(too_long(self.queue_time)))
+    ) -> impl Future<Output = Result<Ticket, ApiError>> + Send + use<> {
+        let (model, sender, terms) = (model.clone(), sender.clone(), self.terms);
+        async move {
+            let sink = Box::new(move |event| sender.send((prompt, Instant::now(), event)).is_ok());
+            let submit = model.handle.submit(&model, work, keep, sink);
+            let accepted = tokio::time::timeout_at(terms.deadline, submit).await;
+            accepted.unwrap_or_else(|_| Err(too_long(terms.queue_time)))
+        }
     }
 
     /// What happens next, to which prompt, and when it did.
@@ -148,19 +173,30 @@ impl Inbox {
     /// # Errors
     /// If the request failed or the wait was too long; then nothing more comes.
     pub(crate) async fn receive(&mut self) -> Result<(usize, Instant, Event), ApiError> {
+        let received = self.next_event().await;
+        match &received {
+            Ok((.., Event::Started { cached_tokens, prompt_tokens })) => {
+                self.waiting -= 1;
+                self.trace.begun(*prompt_tokens, *cached_tokens);
+            }
+            Ok(_) => {}
+            Err(error) => self.trace.failed(error.code),
+        }
+        received
+    }
+
+    async fn next_event(&mut self) -> Result<(usize, Instant, Event), ApiError> {
         let received = match self.waiting {
             0 => self.events.recv().await,
             _ => {
-                let received = tokio::time::timeout_at(self.deadline, self.events.recv()).await;
-                received.map_err(|_| too_long(self.queue_time))?
+                let received = tokio::time::timeout_at(self.terms.deadline, self.events.recv()).await;
+                received.map_err(|_| too_long(self.terms.queue_time))?
             }
         };
         // The engine tells the end of each request.
         let lost = || ApiError::new(Code::Unavailable, "the server is stopping").retry_after(5);
         let (prompt, at, event) = received.ok_or_else(lost)?;
-        let event = event?;
-        self.waiting -= usize::from(matches!(event, Event::Started { .. }));
-        Ok((prompt, at, event))
+        Ok((prompt, at, event?))
     }
 }
 
@@ -168,14 +204,15 @@ impl Generation {
     /// Gives the engine a request per prompt. All answers are read in the same way.
     ///
     /// # Errors
-    /// Why one wasn't accepted; then none is answered.
+    /// Why one wasn't accepted; then none is answered. Where that takes longer than a stream may be silent, because the model has
+    /// to be loaded first, [`Self::next`] tells it.
     pub(crate) async fn submit(
+        call: &Call,
         model: &Arc<Loaded>,
         requests: Vec<Request>,
         reading: &ReaderOptions,
-        queue_time: Duration,
     ) -> Result<Self, ApiError> {
-        Self::submit_keeping(model, requests, reading, queue_time, None).await
+        Self::submit_keeping(call, model, requests, reading, None).await
     }
 
     /// The same, and says how long the model is to be kept when nobody uses it any more.
@@ -183,31 +220,56 @@ impl Generation {
     /// # Errors
     /// As [`Self::submit`].
     pub(crate) async fn submit_keeping(
+        call: &Call,
         model: &Arc<Loaded>,
         requests: Vec<Request>,
         reading: &ReaderOptions,
-        queue_time: Duration,
         keep: Option<KeepAlive>,
     ) -> Result<Self, ApiError> {
+        call.trace.asks(model.name());
+        requests.iter().take(1).for_each(|request| call.trace.wishes(request));
         let begun = Reading { reader: Reader::new(reading.clone()), count: Count::default(), is_over: false };
-        let (sender, mut inbox) = Inbox::new(requests.len(), queue_time);
         let open = requests.len();
+        let (sender, inbox) = Inbox::new(call, open);
         let mut prompts = Vec::with_capacity(open);
+        let mut submissions = Vec::with_capacity(open);
         for (prompt, request) in requests.into_iter().enumerate() {
-            let answers = vec![begun.clone(); request.n];
-            let length = request.prompt.len();
-            let work = Work::Generate(request.into());
-            let ticket = Some(inbox.submit(model, work, keep, (prompt, &sender)).await?);
+            let (answers, length) = (vec![begun.clone(); request.n], request.prompt.len());
             prompts.push(Answering {
                 answers,
                 length,
                 told: Vec::new(),
                 clock: Clock::default(),
-                ticket,
+                ticket: None,
                 is_done: false,
             });
+            submissions.push(inbox.submit(model, Work::Generate(request.into()), keep, (prompt, &sender)));
         }
-        Ok(Self { inbox, model: model.clone(), prompts, news: VecDeque::new(), open })
+        let accepting: Accepting = Box::pin(async move {
+            let mut tickets = Vec::with_capacity(submissions.len());
+            for submission in submissions {
+                tickets.push(submission.await?);
+            }
+            Ok(tickets)
+        });
+        let (model, news) = (model.clone(), VecDeque::new());
+        let mut generation = Self { inbox, model, prompts, accepting: Some(accepting.into()), news, open };
+        let silence = call.app.settings.limits.keep_alive;
+        // What takes longer goes on in `next`.
+        tokio::time::timeout(silence, generation.accepted()).await.unwrap_or(Ok(()))?;
+        Ok(generation)
+    }
+
+    /// Waits until the engine has all prompts.
+    async fn accepted(&mut self) -> Result<(), ApiError> {
+        let Some(accepting) = &mut self.accepting else { return Ok(()) };
+        let tickets = accepting.get_mut().await;
+        self.accepting = None;
+        let tickets = tickets.inspect_err(|error| self.inbox.trace.failed(error.code))?;
+        for (prompt, ticket) in self.prompts.iter_mut().zip(tickets) {
+            prompt.ticket = Some(ticket);
+        }
+        Ok(())
     }
 
     /// What happens next, with the prompt's number; `None` when all answers ended.
@@ -215,9 +277,11 @@ impl Generation {
     /// # Errors
     /// If an answer failed or the wait was too long; then nothing more comes.
     pub(crate) async fn next(&mut self) -> Result<Option<(usize, News)>, ApiError> {
+        self.accepted().await?;
         loop {
-            if let Some(news) = self.news.pop_front() {
-                return Ok(Some(news));
+            if let Some((prompt, news)) = self.news.pop_front() {
+                self.tell(&news);
+                return Ok(Some((prompt, news)));
             }
             if self.open == 0 {
                 return Ok(None);
@@ -225,6 +289,17 @@ impl Generation {
             let (prompt, at, event) = self.inbox.receive().await?;
             self.prompts[prompt].clock.note(at, &event);
             self.read(prompt, event);
+        }
+    }
+
+    /// Tells the request's span of it.
+    fn tell(&self, news: &News) {
+        match news {
+            News::Delta { tokens, .. } if !tokens.is_empty() => self.inbox.trace.token(),
+            News::Finished { finish, count, has_calls, .. } => {
+                self.inbox.trace.answered(count.all, *finish, *has_calls);
+            }
+            _ => {}
         }
     }
 

@@ -77,8 +77,9 @@ async fn card(call: &Call, offer: &Offer) -> Result<Card, ApiError> {
 /// All models whose files make sense.
 async fn offered(call: &Call) -> Vec<Card> {
     let models = &call.app.models;
-    let mut all = Vec::with_capacity(models.offers().len());
-    for offer in models.offers() {
+    let offers = models.offers();
+    let mut all = Vec::with_capacity(offers.len());
+    for offer in &offers {
         match card(call, offer).await {
             Ok(card) => all.push(card),
             Err(error) => tracing::warn!(model = offer.source.name, why = error.message, "not listed"),

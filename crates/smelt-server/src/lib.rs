@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listen      connections, their limits, the end by a signal; tls
-//!   app       one request: id, origin, key, body, route, error, metrics
+//!   app       one request: id, origin, key, body, route, error, metrics; trace tells collectors of it
 //!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
 //!       openai/ anthropic ollama llamacpp/ tokens      one dialect each: wire types to engine requests, and back
 //!         conversation  messages and tools to a prompt, and how its answer is read
@@ -46,10 +46,13 @@ mod stream;
 mod structure;
 mod tls;
 mod tokens;
+mod trace;
 
 pub use access::ApiKey;
 pub use daemon::{DaemonError, Launch, run_daemon};
 pub use listen::{Server, Stopper};
 pub use models::ModelSource;
+pub use pull::{PullError, Puller};
 pub use settings::{DEFAULT_PORT, Error, Limits, Settings};
 pub use tls::{Tls, TlsError};
+pub use trace::Traces;

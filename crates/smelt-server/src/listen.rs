@@ -17,8 +17,10 @@ use crate::info::Cards;
 use crate::metrics::Metrics;
 use crate::models::{ModelSource, Models};
 use crate::openai::responses::Store;
+use crate::pull::Pulls;
 use crate::settings::{Error, Settings};
 use crate::tls::Tls;
+use crate::trace::Tracer;
 
 /// For engines to end behind the time that answers have, which is five seconds at most, and for what is written by then.
 const LAST_WORDS: Duration = Duration::from_secs(8);
@@ -51,9 +53,10 @@ impl Server {
     /// Takes the address. Connections wait until [`Server::run`].
     ///
     /// # Errors
-    /// If the address is taken, or the models make no sense.
+    /// If the address is taken, or the models or the collector's address make no sense.
     pub fn bind(settings: Settings, models: Vec<ModelSource>) -> Result<Self, Error> {
         let models = Models::new(models, &settings)?;
+        let tracer = Tracer::new(settings.traces.as_ref())?;
         let (host, port) = (settings.host.clone(), settings.port);
         let failed = |source| Error::Bind { host: host.clone(), port, source };
         let listener = TcpListener::bind((host.as_str(), port)).map_err(failed)?;
@@ -62,6 +65,8 @@ impl Server {
         let app = App {
             models,
             metrics: Metrics::default(),
+            tracer,
+            pulls: Pulls::default(),
             responses: Store::new(settings.limits.responses),
             cards: Cards::default(),
             warming: AtomicBool::new(true),
@@ -131,6 +136,9 @@ impl Server {
         let (app, drain) = (self.app.clone(), self.app.settings.limits.drain_time);
         let engines = tokio::spawn(async move { app.models.shutdown(drain).await });
         connections.close(drain, engines).await;
+        let app = self.app.clone();
+        // By then every answer has ended, and its span with it.
+        let _ = tokio::task::spawn_blocking(move || app.tracer.finish()).await;
         result
     }
 }

@@ -1,13 +1,14 @@
 //! The models that are offered.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use smelt_api::{ApiError, Code, KeepAlive};
 use smelt_engine::Model;
-use smelt_engine::sampler::SamplerSettings;
+use smelt_engine::sampler::{SamplerSettings, breaker_sequences};
+use smelt_engine::tokenizer::Special;
 use smelt_engine::tokenizer::chat::TemplateError;
 
 use crate::conversation;
@@ -63,7 +64,15 @@ pub(crate) struct Loaded {
     pub(crate) modified: Timestamp,
     /// Control tokens that are marks of reasoning, and those that are marks of calls too.
     marks: OnceLock<[Arc<[u32]>; 2]>,
+    /// The texts that DRY stopped at last, and the tokens that spell them.
+    breakers: Mutex<Option<(Vec<String>, Breakers)>>,
 }
+
+/// Sequences of tokens.
+type Breakers = Arc<[Vec<u32>]>;
+
+/// What DRY stops at unless a request says otherwise, as llama.cpp's server does.
+const USUAL_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
 impl Loaded {
     /// The name that clients ask for.
@@ -74,6 +83,27 @@ impl Loaded {
     /// The control tokens that reading an answer needs to see.
     pub(crate) fn marks(&self, has_tools: bool) -> Arc<[u32]> {
         self.marks.get_or_init(|| conversation::marks(self.model()))[usize::from(has_tools)].clone()
+    }
+
+    /// The tokens that spell what DRY stops at: `texts`, or the usual ones.
+    ///
+    /// # Errors
+    /// If a text is too long.
+    pub(crate) fn dry_breakers(&self, texts: Option<&[String]>) -> Result<Breakers, ApiError> {
+        let usual = || USUAL_BREAKERS.map(str::to_owned).to_vec();
+        let texts = texts.map_or_else(usual, <[String]>::to_vec);
+        let mut last = self.breakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, sequences)) = last.as_ref().filter(|(known, _)| *known == texts) {
+            return Ok(sequences.clone());
+        }
+        let tokenizer = self.model.tokenizer();
+        let ids = 0..u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+        let pieces = ids.filter_map(|id| Some((id, tokenizer.token_bytes(id, true)?)));
+        let tokenize = |text: &str| tokenizer.encode(text, Special::Text, false);
+        let sequences = breaker_sequences(&texts, pieces, tokenize);
+        let sequences: Breakers = sequences.map_err(|e| ApiError::value("dry_sequence_breakers", e))?.into();
+        *last = Some((texts, sequences.clone()));
+        Ok(sequences)
     }
 
     /// What of it any thread may read.
@@ -93,10 +123,10 @@ pub(crate) struct Offer {
     loaded: tokio::sync::Mutex<Weak<Loaded>>,
 }
 
-/// All models, in the order in which they were named.
+/// All models, in the order in which they were named, and then in that in which they were pulled.
 #[derive(Debug)]
 pub(crate) struct Models {
-    offers: Vec<Offer>,
+    offers: RwLock<Vec<Arc<Offer>>>,
     terms: Arc<Terms>,
     /// When the server began to offer them.
     pub(crate) since: Timestamp,
@@ -107,7 +137,7 @@ const LATEST: &str = ":latest";
 
 impl Models {
     pub(crate) fn new(sources: Vec<ModelSource>, settings: &Settings) -> Result<Self, Error> {
-        if sources.is_empty() {
+        if sources.is_empty() && settings.puller.is_none() {
             return Err(Error::NoModel);
         }
         let names: Vec<&String> = sources.iter().flat_map(ModelSource::names).collect();
@@ -121,12 +151,26 @@ impl Models {
             keep: settings.idle_time.map_or(KeepAlive::Always, KeepAlive::For),
             memory: Memory::new(settings.memory),
         });
-        let offer = |source: ModelSource| {
-            let (supervisor, handle) = Supervisor::new(source.clone(), terms.clone());
-            Offer { source, handle, supervisor: Mutex::new(Some(supervisor)), loaded: Default::default() }
-        };
-        let offers = sources.into_iter().map(offer).collect();
-        Ok(Self { offers, terms, since: Timestamp::now() })
+        let offers = sources.into_iter().map(|source| Arc::new(Offer::new(source, &terms))).collect();
+        Ok(Self { offers: RwLock::new(offers), terms, since: Timestamp::now() })
+    }
+
+    /// Offers one more model, unless it is offered already.
+    pub(crate) fn add(&self, mut source: ModelSource) {
+        let mut offers = self.offers.write().unwrap_or_else(PoisonError::into_inner);
+        let of_name = |name: &str| offers.iter().find(|offer| offer.source.name == name);
+        match of_name(&source.name) {
+            Some(other) if other.source.file == source.file => return,
+            // Files of one name may come from several places.
+            Some(_) => match source.aliases.iter().find(|alias| of_name(alias).is_none()).cloned() {
+                Some(alias) => source.name = alias,
+                None => return,
+            },
+            None => {}
+        }
+        let offer = Offer::new(source, &self.terms);
+        offer.start();
+        offers.push(Arc::new(offer));
     }
 
     /// Runs the engines' supervisors, and loads the models that are to be warm, one after another.
@@ -134,11 +178,9 @@ impl Models {
     /// # Errors
     /// If one of these can't be loaded.
     pub(crate) async fn run(&self) -> Result<(), Error> {
-        for offer in &self.offers {
-            let supervisor = offer.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
-            supervisor.map(|supervisor| tokio::spawn(supervisor.run()));
-        }
-        for offer in self.offers.iter().filter(|offer| offer.source.warm) {
+        let offers = self.offers();
+        offers.iter().for_each(|offer| offer.start());
+        for offer in offers.iter().filter(|offer| offer.source.warm) {
             let failed =
                 |error: ApiError| Error::Model { file: offer.source.file.clone(), why: error.message };
             let model = self.open(offer).await.map_err(failed)?;
@@ -154,25 +196,30 @@ impl Models {
     }
 
     /// All models.
-    pub(crate) fn offers(&self) -> &[Offer] {
-        &self.offers
+    pub(crate) fn offers(&self) -> Vec<Arc<Offer>> {
+        self.offers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The offer of that name.
     ///
     /// # Errors
     /// If there is none.
-    pub(crate) fn offer(&self, name: &str) -> Result<&Offer, ApiError> {
-        let is_called = |offer: &&Offer| offer.source.names().any(|own| is_name(name, own));
-        self.offers.iter().find(is_called).ok_or_else(|| {
-            let message = format!("there is no model {name:?}; there is {}", self.names());
+    pub(crate) fn offer(&self, name: &str) -> Result<Arc<Offer>, ApiError> {
+        let offers = self.offers();
+        let is_alias = |offer: &&Arc<Offer>| offer.source.aliases.iter().any(|alias| is_name(name, alias));
+        let named = offers.iter().find(|offer| is_name(name, &offer.source.name));
+        named.or_else(|| offers.iter().find(is_alias)).cloned().ok_or_else(|| {
+            let message = match offers.is_empty() {
+                true => format!("there is no model {name:?}; there is none yet"),
+                false => format!("there is no model {name:?}; there is {}", names(&offers)),
+            };
             ApiError { param: Some("model".into()), ..ApiError::new(Code::ModelNotFound, message) }
         })
     }
 
     /// Whether an engine was lost and is not there again.
     pub(crate) fn are_restarting(&self) -> bool {
-        self.offers.iter().any(|offer| offer.handle.state() == State::Restarting)
+        self.offers().iter().any(|offer| offer.handle.state() == State::Restarting)
     }
 
     /// The model of that name; without a name, the only one. It is not loaded by that.
@@ -180,18 +227,21 @@ impl Models {
     /// # Errors
     /// If there is none, or its file makes no sense.
     pub(crate) async fn find(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
-        let offer = match (name, self.offers.as_slice()) {
+        let offer = match (name, self.offers().as_slice()) {
             (Some(name), _) => self.offer(name)?,
-            (None, [only]) => only,
-            (None, _) => {
-                let message = format!("`model` is missing, and there are several: {}", self.names());
+            (None, [only]) => only.clone(),
+            (None, []) => {
+                return Err(ApiError::new(Code::ModelNotFound, "there is no model yet; pull one"));
+            }
+            (None, several) => {
+                let message = format!("`model` is missing, and there are several: {}", names(several));
                 return Err(ApiError {
                     param: Some("model".into()),
                     ..ApiError::new(Code::MissingParameter, message)
                 });
             }
         };
-        self.open(offer).await
+        self.open(&offer).await
     }
 
     /// What prompts for a model need; who asks at the same time shares it.
@@ -209,17 +259,31 @@ impl Models {
         Ok(opened)
     }
 
-    fn names(&self) -> String {
-        self.offers.iter().map(|offer| offer.source.name.as_str()).collect::<Vec<_>>().join(", ")
-    }
-
     /// Takes no more requests, and gives open ones `drain` to end. Returns when the engines are gone.
     pub(crate) async fn shutdown(&self, drain: Duration) {
-        self.offers.iter().for_each(|offer| offer.handle.stop(drain));
-        for offer in &self.offers {
+        let offers = self.offers();
+        offers.iter().for_each(|offer| offer.handle.stop(drain));
+        for offer in &offers {
             offer.handle.stopped().await;
         }
     }
+}
+
+impl Offer {
+    fn new(source: ModelSource, terms: &Arc<Terms>) -> Self {
+        let (supervisor, handle) = Supervisor::new(source.clone(), terms.clone());
+        Self { source, handle, supervisor: Mutex::new(Some(supervisor)), loaded: Default::default() }
+    }
+
+    /// Runs the engine's supervisor, unless it runs.
+    fn start(&self) {
+        let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        supervisor.map(|supervisor| tokio::spawn(supervisor.run()));
+    }
+}
+
+fn names(offers: &[Arc<Offer>]) -> String {
+    offers.iter().map(|offer| offer.source.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether a client's `name` means the model `of`.
@@ -241,11 +305,27 @@ fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, Ap
     }
     let context = terms.scheduler.context(&model).map_err(failed)?;
     let facts = model.facts();
+    if source.engine.context.is_some_and(|wanted| wanted > facts.context) {
+        tracing::warn!(
+            model = source.name,
+            context = facts.context,
+            "the model has learned no more positions"
+        );
+    }
     let cache = (context as u64).saturating_mul(facts.kv_bytes_per_token as u64);
     let need = Need { least: facts.weight_bytes, usual: facts.weight_bytes.saturating_add(cache) };
     let written = std::fs::metadata(&source.file).and_then(|meta| meta.modified()).ok();
     let modified = written.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_else(Timestamp::now);
-    Ok(Loaded { source, model, handle, context, need, modified, marks: OnceLock::new() })
+    Ok(Loaded {
+        source,
+        model,
+        handle,
+        context,
+        need,
+        modified,
+        marks: OnceLock::new(),
+        breakers: Mutex::default(),
+    })
 }
 
 #[cfg(test)]

@@ -169,10 +169,8 @@ async fn answer(
         stop: common.limits.stop.clone(),
         ..Request::new(prompt.tokens, prompt::sampler(&model, &common.sampling)?)
     };
-    let queue_time = call.app.settings.limits.queue_time;
-    let generation =
-        Generation::submit_keeping(&model, vec![request], &prompt.reading, queue_time, common.keep_alive)
-            .await?;
+    let (reading, keep) = (&prompt.reading, common.keep_alive);
+    let generation = Generation::submit_keeping(&call, &model, vec![request], reading, keep).await?;
     if common.stream {
         return Ok(respond(Framing::Lines, |pieces| {
             Writer { pieces, clock: Clock::new(call.arrival), call, form, model: common.model, calls: 0 }

@@ -1,11 +1,11 @@
 //! Numbers of texts, from the engine's thread to a client's task.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use smelt_api::{ApiError, Code, KeepAlive};
 use smelt_engine::scheduler::{PoolRequest, Text};
 
+use crate::app::Call;
 use crate::daemon::{Event, Work};
 use crate::generation::Inbox;
 use crate::models::Loaded;
@@ -16,13 +16,14 @@ use crate::models::Loaded;
 /// # Errors
 /// Why it wasn't accepted or failed, or that the wait was too long.
 pub(crate) async fn pool(
+    call: &Call,
     model: &Arc<Loaded>,
     request: PoolRequest,
-    queue_time: Duration,
     keep: Option<KeepAlive>,
 ) -> Result<Vec<Vec<f32>>, ApiError> {
     let mut all = vec![Vec::new(); request.texts.len()];
-    let (sender, mut inbox) = Inbox::new(1, queue_time);
+    call.trace.asks(model.name());
+    let (sender, mut inbox) = Inbox::new(call, 1);
     let _ticket = inbox.submit(model, Work::Pool(request.into()), keep, (0, &sender)).await?;
     loop {
         match inbox.receive().await?.2 {

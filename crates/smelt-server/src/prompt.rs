@@ -130,6 +130,9 @@ pub(crate) fn sampler(loaded: &Loaded, wishes: &Sampling) -> Result<SamplerSetti
     settings.penalty_last_n = wishes.repeat_last_n.unwrap_or(settings.penalty_last_n);
     settings.dry_allowed_length = wishes.dry_allowed_length.unwrap_or(settings.dry_allowed_length);
     settings.dry_last_n = wishes.dry_last_n.unwrap_or(settings.dry_last_n);
+    if settings.dry_multiplier > 0.0 {
+        settings.dry_breakers = loaded.dry_breakers(wishes.dry_breakers.as_deref())?;
+    }
     let size = model.facts().vocab_size;
     let invalid = |e| ApiError::new(Code::InvalidValue, Error::Sampler(e).to_string());
     settings.validate().map_err(invalid)?;

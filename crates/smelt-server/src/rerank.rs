@@ -43,7 +43,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         task: reranking.task.clone(),
         priority: wanted.priority,
     };
-    let values = pool(&model, request, call.app.settings.limits.queue_time, None).await?;
+    let values = pool(&call, &model, request, None).await?;
     let mut scores: Vec<(usize, f32)> =
         values.iter().map(|values| reranking.relevance(values)).enumerate().collect();
     // A stable sort: of equal ones the earlier stays first.

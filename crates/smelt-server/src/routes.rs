@@ -219,7 +219,7 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/api/embeddings", Ollama, vectors::OLD_EMBEDDINGS_PARAMS, "make a vector of a text", |c| {
         Box::pin(embeddings::embed_old(c))
     }),
-    post("/api/pull", Ollama, llama::PULL_PARAMS, "find a model that is offered", |c| {
+    post("/api/pull", Ollama, llama::PULL_PARAMS, "fetch a model, if the operator allows it", |c| {
         Box::pin(pull::create(c))
     }),
     get("/api/tags", Ollama, Keyed, "the models", |c| Box::pin(info::tags(c))),

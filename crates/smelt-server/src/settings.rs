@@ -1,13 +1,16 @@
 //! What the operator decides.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smelt_engine::scheduler::SchedulerSettings;
 
 use crate::access::ApiKey;
 use crate::daemon::Launch;
+use crate::pull::Puller;
 use crate::tls::Tls;
+use crate::trace::Traces;
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
@@ -32,6 +35,10 @@ pub struct Settings {
     pub memory: Option<u64>,
     /// How long a model is kept that nobody uses; `None` for ever.
     pub idle_time: Option<Duration>,
+    /// What fetches models that clients ask for, if they may.
+    pub puller: Option<Arc<dyn Puller>>,
+    /// Where spans of requests are sent, if they are.
+    pub traces: Option<Traces>,
     /// End at SIGINT and SIGTERM.
     pub stop_on_signals: bool,
 }
@@ -94,6 +101,8 @@ impl Default for Settings {
             launch: Launch::default(),
             memory: None,
             idle_time: Some(Duration::from_secs(300)),
+            puller: None,
+            traces: None,
             stop_on_signals: false,
         }
     }
@@ -131,6 +140,14 @@ pub enum Error {
     /// Two models have one name.
     #[error("two models have the name {0:?}; give each its own")]
     SameName(String),
+    /// Spans can't be sent there.
+    #[error("{endpoint:?} is no address of a collector: {why}")]
+    Collector {
+        /// As in the settings.
+        endpoint: String,
+        /// Why.
+        why: String,
+    },
     /// Nothing to serve.
     #[error("there is no model to serve")]
     NoModel,

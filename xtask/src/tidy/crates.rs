@@ -31,7 +31,7 @@ static EDGES: &[(&str, &[&str])] = &[
             "smelt-tokenizer",
         ],
     ),
-    ("smelt-server", &["smelt-api", "smelt-engine"]),
+    ("smelt-server", &["smelt-api", "smelt-engine", "smelt-store"]),
     (
         "smelt-cli",
         &["smelt-api", "smelt-checkpoint", "smelt-engine", "smelt-quant", "smelt-server", "smelt-store"],

@@ -23,7 +23,6 @@ const MOST_FIELDS: usize = 64;
 /// Tokens or texts that a request may bias, and further texts of an infill.
 const MOST_BIASES: usize = 1024;
 const MOST_EXTRAS: usize = 1024;
-const MOST_BREAKERS: usize = 64;
 const NO_SHIFT: &str = "nothing of a prompt is ever left out: one that is too long is refused";
 
 /// What completions and infills have in common.
@@ -103,12 +102,6 @@ static BOTH: &[Param] = &[
     param("mirostat", Integer(0, 2), Yes, "2 has Mirostat 2 choose in place of the stages; 1 isn't there"),
     param("mirostat_tau", Number(1e-6, 100.0), Yes, "the surprise that Mirostat aims at, in bits"),
     param("mirostat_eta", Number(1e-6, 1.0), Yes, "how fast Mirostat follows"),
-    param(
-        "dry_sequence_breakers",
-        Texts(MOST_BREAKERS),
-        Yes,
-        "texts that no repetition is followed across by DRY",
-    ),
 ];
 
 static COMPLETION: &[Param] = &[param(
@@ -157,8 +150,6 @@ pub struct Wishes {
     pub samplers: Option<Vec<String>>,
     /// Whether Mirostat is to choose, with its target and its rate, where they are given.
     pub mirostat: Option<(bool, Option<f32>, Option<f32>)>,
-    /// Texts that no repetition is followed across; empty for none.
-    pub breakers: Vec<String>,
     /// Use what the cache has of the prompt.
     pub cache_prompt: bool,
     /// The fields that are told, all if there is none.
@@ -254,7 +245,6 @@ impl Wishes {
             biases,
             samplers: samplers.transpose()?,
             mirostat,
-            breakers: fields.texts("dry_sequence_breakers"),
             n_probs: fields.count("n_probs").filter(|n| *n > 0),
             return_tokens: fields.bool("return_tokens").unwrap_or(false),
             cache_prompt: fields.bool("cache_prompt").unwrap_or(true),

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,8 +12,8 @@ use smelt_checkpoint::Checkpoint;
 use smelt_engine::scheduler::{KvBudget, SchedulerSettings};
 use smelt_engine::tokenizer::chat::FAMILIES;
 use smelt_engine::{KvFormat, System};
-use smelt_server::{ApiKey, Launch, Limits, ModelSource, Server, Settings, Tls};
-use smelt_store::Reference;
+use smelt_server::{ApiKey, Launch, Limits, ModelSource, PullError, Puller, Server, Settings, Tls, Traces};
+use smelt_store::{Installed, Progress, Reference, StoreError};
 use tracing_subscriber::filter::LevelFilter;
 
 use super::load::{MachineArgs, locate, names, stem};
@@ -28,8 +29,9 @@ use crate::{env, report};
 /// Serve models over HTTP: OpenAI's, Anthropic's and Ollama's interfaces
 ///
 /// Models are fetched first if they aren't here, and loaded at once; GET /health says 503 until then. Without a MODEL, all
-/// that are installed are offered, and loaded when somebody asks for them. Clients ask for a model by the name it has here: a name of the catalogue, or a file's name without its ending,
-/// unless --name gives another one. GET /openapi.json lists the routes.
+/// that are installed are offered, and loaded when somebody asks for them. Clients ask for a model by the name it has here:
+/// a name of the catalogue, or a file's name without its ending, unless --name gives another one. GET /openapi.json lists
+/// the routes.
 ///
 /// The server listens to this machine only, unless --host says otherwise; then give it an API key. SIGTERM and Ctrl-C
 /// let open requests end first; Ctrl-C twice quits.
@@ -147,6 +149,9 @@ struct LifeArgs {
     /// Load models when somebody asks for them, not at once
     #[arg(long)]
     no_prewarm: bool,
+    /// Let clients have models of the catalogue and of Hugging Face fetched, by Ollama's /api/pull
+    #[arg(long)]
+    allow_pull: bool,
     /// Seconds without a step until an engine counts as stuck and is started again
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     step_time: u32,
@@ -161,6 +166,10 @@ struct LogArgs {
     /// How much is logged; prompts and answers never are
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
+    /// An OpenTelemetry collector that gets a span of each request by OTLP over HTTP, such as http://127.0.0.1:4318;
+    /// prompts and answers are in none [env: OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -189,7 +198,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         tell(&Detached::new(&context.state, args.network.port)?.start()?, context);
         return Ok(());
     }
-    let mut settings = settings(args)?;
+    let mut settings = settings(args, &config, context)?;
     let own_key = match settings.api_keys.is_empty() {
         true => None,
         false => Some(random_key()?),
@@ -249,7 +258,7 @@ fn taken(error: smelt_server::Error, context: &Context) -> anyhow::Error {
     }
     let addresses = (host.as_str(), *port).to_socket_addrs().into_iter().flatten();
     let holder = addresses.into_iter().find_map(|address| servers::port_holder(address.ip(), *port));
-    let running = servers::running(&context.state).unwrap_or_default();
+    let running = servers::running(&context.state).unwrap_or_default().known;
     let own = running
         .iter()
         .find(|server| matches!(holder, Some(Holder::Process { pid, .. }) if pid == server.record.pid));
@@ -276,7 +285,7 @@ fn random_key() -> Result<String> {
     }))
 }
 
-fn settings(args: &Args) -> Result<Settings> {
+fn settings(args: &Args, config: &Config, context: &Context) -> Result<Settings> {
     let (network, sharing, life) = (&args.network, &args.sharing, &args.life);
     let memory = life.memory.map(|mib| u64::from(mib) << 20);
     Ok(Settings {
@@ -301,8 +310,19 @@ fn settings(args: &Args) -> Result<Settings> {
         launch: Launch::own().context("cannot find this program")?,
         memory: memory.or_else(|| Some(System::this_machine().memory()? / 8 * 7)),
         idle_time: (life.idle_timeout > 0).then(|| Duration::from_secs(life.idle_timeout.into())),
+        puller: match life.allow_pull {
+            true => Some(Arc::new(Fetcher::new(config, context)?)),
+            false => None,
+        },
+        traces: traces(&args.log),
         stop_on_signals: true,
     })
+}
+
+/// The collector of the flag, the settings or OpenTelemetry's own variable.
+fn traces(args: &LogArgs) -> Option<Traces> {
+    let endpoint = args.otlp.clone().or_else(|| env::OTEL_EXPORTER_OTLP_ENDPOINT.get())?;
+    Some(Traces { endpoint, service: env::OTEL_SERVICE_NAME.get().unwrap_or_else(|| "smelt".to_owned()) })
 }
 
 /// The certificate and its key; they come from flags and settings, so that clap can't see whether both are there.
@@ -344,6 +364,17 @@ fn keys(network: &NetworkArgs) -> Result<Vec<ApiKey>> {
 
 /// The models that are named, or all that are installed and can be read, with their aliases.
 fn sources(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
+    let mut sources = named(args, config, context)?;
+    // A name means one model: those that were given go before those that follow from them.
+    let mut taken: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+    for source in &mut sources {
+        source.aliases.retain(|alias| !taken.contains(alias));
+        taken.extend(source.aliases.iter().cloned());
+    }
+    Ok(sources)
+}
+
+fn named(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
     let mut sources = offered(args, config, context)?;
     for alias in &args.alias {
         let (alias, name) = match alias.split_once('=') {
@@ -387,7 +418,7 @@ fn offered(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelS
         }
     }
     problems.iter().for_each(|problem| report::warn(&format!("a model is not offered: {problem}")));
-    if sources.is_empty() {
+    if sources.is_empty() && !args.life.allow_pull {
         let problem = "no model is installed, and none is named".to_owned();
         let hint = "`smelt serve smollm2:135m` fetches one; `smelt list --available` shows more".to_owned();
         return Err(Hinted { problem, hint }.into());
@@ -411,6 +442,7 @@ fn source(
         (None, _, None) => stem(&installed.path),
     };
     let checkpoint = Checkpoint::open(&installed.path)?;
+    let aliases = aliases(&installed, context);
     let mut known = vec![name.clone()];
     known.extend(names(reference, context));
     let own: Args = config.settle("serve", &known)?;
@@ -418,7 +450,7 @@ fn source(
     let sampling: SamplingArgs = config.without_flags(&known)?;
     Ok(ModelSource {
         name,
-        aliases: Vec::new(),
+        aliases,
         template: own.template.read()?,
         quantization: dominant_format(&checkpoint).to_owned(),
         digest: file.map(|file| format!("sha256:{}", file.sha256)).unwrap_or_default(),
@@ -452,6 +484,70 @@ impl TemplateArgs {
             return Err(Usage(problem).into());
         }
         Ok(Some(given.clone()))
+    }
+}
+
+/// What else a model of the store goes by: its whole name there, and without its tag where that means the same.
+fn aliases(installed: &Installed, context: &Context) -> Vec<String> {
+    let Some(manifest) = &installed.manifest else { return Vec::new() };
+    let mut aliases = vec![manifest.reference.clone()];
+    if let Ok(Reference::Catalogue { name, tag }) = Reference::parse(&manifest.reference) {
+        let usual = context.store.catalogue().find(&name, None);
+        if usual.is_some_and(|model| Some(&model.tag) == tag.as_ref()) {
+            aliases.push(name);
+        }
+    }
+    aliases
+}
+
+/// Fetches models into the store for clients, and says how they are served.
+#[derive(Debug)]
+struct Fetcher {
+    args: Args,
+    config: Config,
+    context: Context,
+}
+
+impl Fetcher {
+    fn new(config: &Config, context: &Context) -> Result<Self> {
+        let args = config.settle("serve", &[])?;
+        Ok(Self { args, config: config.clone(), context: context.clone() })
+    }
+}
+
+/// What a client may have fetched. Files of this machine and addresses are not for it to name.
+fn pullable(name: &str) -> Result<Reference, PullError> {
+    let name = name.strip_suffix(":latest").unwrap_or(name);
+    match Reference::parse(name) {
+        Ok(reference @ (Reference::Catalogue { .. } | Reference::HuggingFace { .. })) => Ok(reference),
+        _ => Err(PullError::Unknown(format!(
+            "{name:?} can't be pulled from here: a model is named like smollm2:135m or hf:OWNER/REPO/FILE.gguf"
+        ))),
+    }
+}
+
+impl Puller for Fetcher {
+    fn pull(&self, name: &str, progress: &mut dyn Progress) -> Result<ModelSource, PullError> {
+        let Self { args, config, context } = self;
+        let reference = pullable(name)?;
+        let installed = context.store.pull(&reference, &context.pull_settings(), progress);
+        let installed = installed.map_err(|error| match error {
+            StoreError::Cancelled => PullError::Stopped,
+            StoreError::UnknownModel { .. } => PullError::Unknown(told(&error)),
+            error => PullError::Failed(told(&error)),
+        })?;
+        // With the tag that was meant.
+        let whole = installed.manifest.and_then(|manifest| Reference::parse(&manifest.reference).ok());
+        let source = source(args, usize::MAX, &whole.unwrap_or(reference), config, context);
+        source.map_err(|error| PullError::Failed(format!("{error:#}")))
+    }
+}
+
+/// An error with its hint, for a client.
+fn told(error: &StoreError) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
     }
 }
 

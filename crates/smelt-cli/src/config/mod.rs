@@ -41,14 +41,14 @@ pub(crate) struct Entry {
 }
 
 /// All values of a place.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Section {
     place: Place,
     entries: Vec<Entry>,
 }
 
 /// The settings of a person, checked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Config {
     path: PathBuf,
     sections: Vec<Section>,

@@ -29,10 +29,12 @@ pub(crate) enum Kind {
     Integer(i64, i64),
     Number(f64, f64),
     Choice(&'static [&'static str]),
+    /// Of a flag without a value.
+    Switch,
     Text,
 }
 
-use Kind::{Choice, Integer, Number, Text};
+use Kind::{Choice, Integer, Number, Switch, Text};
 
 /// A setting of `run` and `serve`, of each model.
 const fn machine(key: &'static str, kind: Kind) -> Setting {
@@ -90,8 +92,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     server("kv_memory", Integer(1, u32::MAX as i64)),
     server("memory", Integer(1, u32::MAX as i64)),
     server("idle_timeout", Integer(0, u32::MAX as i64)),
+    server("no_prewarm", Switch),
+    server("allow_pull", Switch),
     server("step_time", Integer(1, u32::MAX as i64)),
     server("log", Choice(&["text", "json"])),
+    server("otlp", Text),
     server("log_level", Choice(&["off", "error", "warn", "info", "debug"])),
 ];
 
@@ -123,7 +128,9 @@ impl Setting {
 
     /// Its value if nobody says anything; `None` for one that depends on the model or the machine.
     pub(crate) fn default(&self) -> Option<String> {
-        self.flag().get_default_values().first().map(|value| value.to_string_lossy().into_owned())
+        let of_flag =
+            self.flag().get_default_values().first().map(|value| value.to_string_lossy().into_owned());
+        of_flag.or_else(|| matches!(self.kind, Switch).then(|| "false".to_owned()))
     }
 
     /// Reads a value that was typed.
@@ -134,6 +141,7 @@ impl Setting {
         let value = match self.kind {
             Integer(..) => text.parse::<i64>().ok().map(Value::from),
             Number(..) => text.parse::<f64>().ok().map(Value::from),
+            Switch => text.parse::<bool>().ok().map(Value::from),
             Choice(_) | Text => Some(Value::from(text)),
         };
         let value = value.ok_or_else(|| self.refusal(text))?;
@@ -153,6 +161,7 @@ impl Setting {
             }
             Number(low, high) => number().filter(|n| (low..=high).contains(n)).map(|n| n.to_string()),
             Choice(names) => value.as_str().filter(|name| names.contains(name)).map(str::to_owned),
+            Switch => value.as_bool().map(|is_on| is_on.to_string()),
             Text => value.as_str().map(str::to_owned),
         };
         text.ok_or_else(|| self.refusal(value.to_string().trim()))
@@ -167,6 +176,7 @@ impl Setting {
         match self.kind {
             Integer(..) => text.parse::<i64>().map_or(Json::Null, Json::from),
             Number(..) => text.parse::<f64>().map_or(Json::Null, Json::from),
+            Switch => text.parse::<bool>().map_or(Json::Null, Json::from),
             Choice(_) | Text => Json::from(text),
         }
     }
@@ -177,6 +187,7 @@ impl Setting {
             Integer(low, high) => json!({"type": "integer", "minimum": low, "maximum": high}),
             Number(low, high) => json!({"type": "number", "minimum": low, "maximum": high}),
             Choice(names) => json!({"enum": names}),
+            Switch => json!({"type": "boolean"}),
             Text => json!({"type": "string"}),
         };
         schema["description"] = self.doc().into();
@@ -193,6 +204,7 @@ impl fmt::Display for Kind {
             Integer(low, high) => write!(f, "a whole number from {low} to {high}"),
             Number(low, high) => write!(f, "a number from {low} to {high}"),
             Choice(names) => write!(f, "one of {}", names.join(", ")),
+            Switch => f.write_str("true or false"),
             Text => f.write_str("a text in quotes"),
         }
     }
@@ -228,11 +240,14 @@ mod tests {
                 Integer(low, high) => vec![low.to_string(), high.to_string()],
                 Number(low, high) => vec![low.to_string(), high.to_string()],
                 Choice(names) => names.iter().map(ToString::to_string).collect(),
+                // The flag itself has no value; one of the file is its default.
+                Switch => vec![String::new()],
                 Text => vec!["a text".to_owned()],
             };
             let command = setting.commands[0];
             for value in ends {
-                let flag = format!("--{}={value}", setting.flag().get_long().unwrap());
+                let long = setting.flag().get_long().unwrap().to_owned();
+                let flag = if value.is_empty() { format!("--{long}") } else { format!("--{long}={value}") };
                 let words = ["smelt", command, "m", &flag];
                 let matches = cli.clone().try_get_matches_from(words).unwrap_or_else(|e| panic!("{e}"));
                 let of_command = matches.subcommand_matches(command).unwrap();
@@ -254,6 +269,7 @@ mod tests {
             ("temperature", "-0.1", "temperature takes a number from 0 to 100, not -0.1"),
             ("top_p", "1.01", "top_p takes a number from 0 to 1, not 1.01"),
             ("cache_type", "q9", "cache_type takes one of f32, f16, q8_0, q4_0, not \"q9\""),
+            ("no_prewarm", "yes", "no_prewarm takes true or false, not yes"),
             ("port", "65536", "port takes a whole number from 0 to 65535, not 65536"),
         ] {
             assert_eq!(find(key).unwrap().parse(value).unwrap_err(), message);

@@ -230,8 +230,17 @@ fn what_a_killed_server_leaves_behind_harms_nobody() {
     home.run(&["stop"]).failed(1, "does that run in another container?");
     assert!(bystander.try_wait().unwrap().is_none(), "it was stopped");
     assert_eq!(home.ps()[0]["status"], Value::Null);
+    // One of a version that writes something else.
     fs::write(&file, "{}").unwrap();
-    home.run(&["stop"]).failed(1, "holds no server");
+    for words in [&["stop"][..], &["stop", "--all"]] {
+        home.run(words).failed(1, "tells of no server");
+    }
+    let second = Served::new(home.path(), &[&model()]);
+    let listed = home.run(&["ps"]);
+    assert!(listed.err.contains("tells of no server"), "{listed:?}");
+    assert!(listed.ok().contains(&second.address));
+    assert_eq!(home.ps().len(), 1);
+    home.run(&["stop"]).ok();
     drop(lock);
     bystander.kill().unwrap();
     bystander.wait().unwrap();
@@ -254,19 +263,25 @@ fn children(parent: u32) -> Vec<u32> {
 #[cfg(target_os = "linux")]
 #[test]
 fn no_engine_outlives_its_server() {
-    let home = Home::new();
-    let mut served = Served::new(home.path(), &[&model(), "--ctx", "200000"]);
-    let engines = children(served.pid());
-    assert_eq!(engines.len(), 1);
-    // In the middle of an answer.
-    let body = json!({"prompt": "Hi", "max_tokens": 100_000, "stream": true, "ignore_eos": true});
-    let mut answer = served.stream("/v1/completions", &body);
-    assert!(answer.read(&mut [0]).unwrap() > 0);
-    served.kill();
-    // It is gone, or waits for nothing but its new parent's notice.
-    let stat = format!("/proc/{}/stat", engines[0]);
-    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    // In the middle of an answer, and one that can't notice anything itself.
+    for is_stopped in [false, true] {
+        let home = Home::new();
+        let mut served = Served::new(home.path(), &[&model(), "--ctx", "200000"]);
+        let engines = children(served.pid());
+        assert_eq!(engines.len(), 1);
+        let body = json!({"prompt": "Hi", "max_tokens": 100_000, "stream": true, "ignore_eos": true});
+        let mut answer = served.stream("/v1/completions", &body);
+        assert!(answer.read(&mut [0]).unwrap() > 0);
+        if is_stopped {
+            let told = Command::new("kill").args(["-s", "STOP", &engines[0].to_string()]).status();
+            assert!(told.unwrap().success());
+        }
+        served.kill();
+        // It is gone, or waits for nothing but its new parent's notice.
+        let stat = format!("/proc/{}/stat", engines[0]);
+        while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 }
 

@@ -10,6 +10,8 @@ mod life;
 #[cfg(unix)]
 mod log;
 #[cfg(unix)]
+mod pulls;
+#[cfg(unix)]
 mod remote;
 mod run;
 mod served;

@@ -45,6 +45,20 @@ fn story(events: Vec<Value>) -> (Vec<Value>, String) {
 
 const ASKS: &str = "asking the server on http://127.0.0.1:";
 
+/// Flags that forbid to repeat anything.
+const DRY: [&str; 10] = [
+    "Hello",
+    "--temp",
+    "0",
+    "-n",
+    "32",
+    "--ignore-eos",
+    "--dry-multiplier",
+    "2",
+    "--dry-allowed-length",
+    "1",
+];
+
 #[test]
 fn a_server_answers_what_is_computed_here() {
     let home = tempfile::tempdir().unwrap();
@@ -95,6 +109,8 @@ fn a_server_answers_what_is_computed_here() {
         &["--temp", "0", "--grammar", "grammar.gbnf", "Hello"],
         &["--temp", "0", "-n", "64", "--json-schema", "schema.json", "Hello"],
         &["--temp", "0", "-n", "4", "--raw", &long],
+        &DRY[..],
+        &[&DRY[..], &["--dry-sequence-breaker", "e"]].concat()[..],
     ] {
         let there = run_with(home.path(), "", flags);
         assert!(there.err.contains(ASKS), "{flags:?}: {there:?}");
@@ -131,7 +147,6 @@ fn what_a_server_can_not_be_asked_is_computed_here() {
         (&["--cache-type-k", "f32"], "--cache-type-k is for loading a model"),
         (&["--temp", "5"], "`temperature`"),
         (&["--mirostat", "2"], "`mirostat`"),
-        (&["--dry-multiplier", "1"], "`dry_sequence_breakers`"),
         (&["--logit-bias", "5=200"], "`logit_bias"),
     ] {
         let said = run_with(home.path(), "", &[flags, &["-n", "2", "Hello"]].concat());

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,7 +19,12 @@ pub(crate) struct Served {
 impl Served {
     /// `smelt serve` with a free port and these words.
     pub(crate) fn new(home: &Path, args: &[&str]) -> Self {
-        let mut child = smelt(home).args(["serve", "--port", "0"]).args(args).spawn().unwrap();
+        Self::of(smelt(home).args(["serve", "--port", "0"]).args(args))
+    }
+
+    /// The server that a command starts.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
         let mut said = String::new();
         let address = loop {

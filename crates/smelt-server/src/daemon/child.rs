@@ -29,6 +29,7 @@ pub struct DaemonError(String);
 /// If an order makes no sense, or the engine broke.
 pub fn run_daemon() -> Result<(), DaemonError> {
     outlive_signals();
+    die_with_the_server();
     let (tell, told) = mpsc::channel();
     let (control, controls) = mpsc::channel();
     spawn("smelt-report", move || write(&told, io::stdout()))?;
@@ -66,6 +67,26 @@ fn outlive_signals() {
         }
     }
 }
+
+/// Has the system kill this process with the server. The end of standard input ends it too, but not one that is stopped, or
+/// that gets no time.
+///
+/// The signal comes when the thread ends that started the process. That is a worker of the server's runtime, on which all
+/// supervisors run, and these last as long as the server.
+#[cfg(target_os = "linux")]
+fn die_with_the_server() {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    let server = getppid();
+    // Where the system refuses, there is still the end of standard input.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // It was gone before the system knew that we care; whoever is the parent now has given no order.
+    if getppid() != server {
+        end();
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_the_server() {}
 
 /// What the process has to do beside answering.
 enum Control {

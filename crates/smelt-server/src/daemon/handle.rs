@@ -116,6 +116,8 @@ struct Known {
     before: Stats,
     /// Of the one that runs, as it last told.
     now: Stats,
+    /// Requests that no engine has accepted yet, most of them because it is being loaded.
+    unaccepted: usize,
     /// Answers that were complete, and requests that failed.
     ended_stop: u64,
     ended_length: u64,
@@ -134,6 +136,7 @@ impl Default for Shared {
             restarts: 0,
             before: Stats::default(),
             now: Stats::default(),
+            unaccepted: 0,
             ended_stop: 0,
             ended_length: 0,
             failed: 0,
@@ -145,12 +148,23 @@ impl Default for Shared {
 impl Known {
     /// Numbers over all processes. Answers count when they are committed, which is not the engine's to say.
     fn stats(&self) -> Stats {
+        let engines = self.now.behind(&self.before);
         Stats {
+            waiting: engines.waiting + self.unaccepted,
             finished_stop: self.ended_stop,
             finished_length: self.ended_length,
             failed: self.failed,
-            ..self.now.behind(&self.before)
+            ..engines
         }
+    }
+}
+
+/// A request that waits to be accepted.
+struct Unaccepted<'a>(&'a Shared);
+
+impl Drop for Unaccepted<'_> {
+    fn drop(&mut self) {
+        self.0.known().unaccepted -= 1;
     }
 }
 
@@ -176,6 +190,12 @@ impl Shared {
 
     pub(super) fn stats(&self) -> Stats {
         self.known().stats()
+    }
+
+    /// One more request waits to be accepted, until what comes back is dropped.
+    fn wait(&self) -> Unaccepted<'_> {
+        self.known().unaccepted += 1;
+        Unaccepted(self)
     }
 
     pub(super) fn await_stats(&self, reply: oneshot::Sender<Stats>) {
@@ -259,6 +279,7 @@ impl Handle {
         let model = model.clone();
         let voice = Voice { sink, reply: Some(reply) };
         let submission = Submission { attempt, model, work, keep, voice };
+        let _waiting = self.shared.wait();
         let _ = self.commands.send(Command::Submit(submission));
         accepted.await.unwrap_or_else(|_| Err(stopping()))?;
         Ok(ticket)

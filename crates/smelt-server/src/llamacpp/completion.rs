@@ -62,7 +62,7 @@ async fn answer(
     let requests = prompts.into_iter().map(|tokens| {
         let (logprobs, fresh, constraint) = (wishes.n_probs, !wishes.cache_prompt, constraint.clone());
         let mut request = Request { logprobs, fresh, constraint, ..request(&model, tokens, &wishes.common)? };
-        stages::settle(&model, &wishes, &mut request.sampler)?;
+        stages::settle(&wishes, &mut request.sampler)?;
         Ok(request)
     });
     let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
@@ -73,8 +73,7 @@ async fn answer(
         model,
         wishes,
     };
-    let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&form.model, requests, &ReaderOptions::default(), queue_time).await?;
+    let generation = Generation::submit(&call, &form.model, requests, &ReaderOptions::default()).await?;
     if form.wishes.common.stream.is_some() {
         let answers = form.prompts.len() * form.wishes.common.n;
         return Ok(respond(Framing::Events, |pieces| {

@@ -2,21 +2,18 @@
 
 use smelt_api::ApiError;
 use smelt_api::llamacpp::Wishes;
-use smelt_engine::sampler::{Mirostat, SamplerSettings, Stage, breaker_sequences};
-use smelt_engine::tokenizer::Special;
-
-use crate::models::Loaded;
+use smelt_engine::sampler::{Mirostat, SamplerSettings, Stage};
 
 /// What llama.cpp calls a stage otherwise than Smelt.
 const OTHER_NAMES: [(&str, &str); 1] = [("typ_p", "typical_p")];
 /// What edits the model's logits before any stage.
 const EDITS: [&str; 2] = ["penalties", "dry"];
 
-/// Puts what a request says of stages, of Mirostat and of DRY's breakers into the settings.
+/// Puts what a request says of stages and of Mirostat into the settings.
 ///
 /// # Errors
 /// Which of it can't be.
-pub(super) fn settle(model: &Loaded, wishes: &Wishes, sampler: &mut SamplerSettings) -> Result<(), ApiError> {
+pub(super) fn settle(wishes: &Wishes, sampler: &mut SamplerSettings) -> Result<(), ApiError> {
     if let Some(names) = &wishes.samplers {
         sampler.chain = chain(names)?;
         let is_listed = |name: &str| names.iter().any(|listed| listed == name);
@@ -35,15 +32,6 @@ pub(super) fn settle(model: &Loaded, wishes: &Wishes, sampler: &mut SamplerSetti
         let usual = Mirostat::default();
         let own = Mirostat { tau: tau.unwrap_or(usual.tau), eta: eta.unwrap_or(usual.eta) };
         sampler.mirostat = is_on.then_some(own);
-    }
-    if !wishes.breakers.is_empty() {
-        let tokenizer = model.model().tokenizer();
-        let ids = 0..u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
-        let pieces = ids.filter_map(|id| Some((id, tokenizer.token_bytes(id, true)?)));
-        let tokenize = |text: &str| tokenizer.encode(text, Special::Text, false);
-        let breakers = breaker_sequences(&wishes.breakers, pieces, tokenize);
-        let breakers = breakers.map_err(|error| ApiError::value("dry_sequence_breakers", error))?;
-        sampler.dry_breakers = breakers.into();
     }
     let invalid = |error: smelt_engine::sampler::SampleError| ApiError::value("samplers", error);
     sampler.validate().map_err(invalid)

@@ -34,8 +34,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         ..request(&model, prompt.tokens, &wanted.common)?
     };
     let n = request.n;
-    let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time).await?;
+    let generation = Generation::submit(&call, &model, vec![request], &prompt.reading).await?;
     let head = Head { id: format!("chatcmpl-{}", call.id), created: seconds(Timestamp::now()), model };
     match wanted.common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {

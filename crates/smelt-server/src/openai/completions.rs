@@ -42,9 +42,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         Ok(Request { logprobs, prompt_logprobs, constraint, ..request(&model, tokens, &common)? })
     });
     let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
-    let generation =
-        Generation::submit(&model, requests, &ReaderOptions::default(), call.app.settings.limits.queue_time)
-            .await?;
+    let generation = Generation::submit(&call, &model, requests, &ReaderOptions::default()).await?;
     let chunk = Completion {
         id: format!("cmpl-{}", call.id),
         object: "text_completion",

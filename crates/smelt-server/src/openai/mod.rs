@@ -20,7 +20,7 @@ fn fingerprint() -> String {
 }
 
 /// Why an answer ended, in OpenAI's words.
-fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
+pub(crate) fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
     match finish {
         Finish::EndOfGeneration(_) | Finish::StopString(_) if has_calls => FinishReason::ToolCalls,
         Finish::EndOfGeneration(_) | Finish::StopString(_) => FinishReason::Stop,

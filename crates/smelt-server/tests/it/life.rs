@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use smelt_engine::scheduler::SchedulerSettings;
-use smelt_server::{ApiKey, Error, Limits, Server, Settings};
+use smelt_server::{ApiKey, Error, Launch, Limits, ModelSource, Server, Settings};
 
-use crate::support::{PATIENCE, Running, chat, source, with};
+use crate::support::{MODEL, PATIENCE, Running, chat, engine, source, with};
 
 const CHAT: &str = "/v1/chat/completions";
 /// An answer of this length is never waited for.
@@ -167,4 +167,60 @@ fn what_cannot_run_says_why() {
     missing.file = "no-such-model.gguf".into();
     let server = Running::start(Settings::default(), vec![missing]);
     assert!(matches!(server.end(), Err(Error::Model { .. })));
+}
+
+/// A server whose model is loaded on demand, by `script` once `gate` is there.
+#[cfg(unix)]
+fn gated(gate: &std::path::Path, script: &str) -> Running {
+    let script = format!("while [ ! -e '{}' ]; do sleep 0.02; done; {script}", gate.display());
+    let launch = Launch { program: "sh".into(), args: vec!["-c".into(), script.into()] };
+    let limits = Limits { keep_alive: Duration::from_millis(50), ..Limits::default() };
+    let model = ModelSource { warm: false, ..source(512) };
+    Running::start(Settings { launch, limits, ..Settings::default() }, vec![model])
+}
+
+#[cfg(unix)]
+#[test]
+fn who_waits_for_a_model_is_counted_and_kept_alive() {
+    const WAITING: &str = "smelt_requests_waiting{model_name=\"tiny:latest\"} ";
+    let gate = std::env::temp_dir().join(format!("smelt-gate-{}", std::process::id()));
+    let daemon = engine().program;
+    let server = gated(&gate, &format!("exec '{}'", daemon.display()));
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    for (path, sign, more) in [
+        (CHAT, ": waiting", json!({"messages": messages})),
+        ("/v1/completions", ": waiting", json!({"prompt": "Hi"})),
+        ("/v1/responses", ": waiting", json!({"input": "Hi"})),
+        ("/v1/messages", "event: ping", json!({"messages": messages, "max_tokens": 3})),
+    ] {
+        let mut lines = server.post(path, &with(&json!({"model": MODEL, "stream": true}), more)).lines();
+        let mut first = lines.next().unwrap();
+        while !first.starts_with(sign) {
+            first = lines.next().unwrap();
+        }
+        server.wait(|| server.metric(WAITING) == 1.0);
+        // Going away while it waits is noticed too.
+        drop(lines);
+        server.wait(|| server.metric(WAITING) == 0.0);
+    }
+    let mut lines = server.post(CHAT, &with(&chat(3), json!({"stream": true}))).lines();
+    assert_eq!(lines.next().unwrap(), ": waiting");
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(lines.filter(|line| line.starts_with("data: ")).last().unwrap(), "data: [DONE]");
+    assert_eq!(server.metric(WAITING), 0.0);
+    std::fs::remove_file(gate).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_model_that_fails_late_is_an_error_in_the_stream() {
+    let gate = std::env::temp_dir().join(format!("smelt-broken-gate-{}", std::process::id()));
+    let server = gated(&gate, "exit 3");
+    let reply = server.post(CHAT, &with(&chat(3), json!({"stream": true})));
+    assert_eq!(reply.status, 200);
+    std::fs::write(&gate, "").unwrap();
+    assert_eq!(reply.events().last().unwrap()["error"]["code"], "engine_failed");
+    // In one piece, it has its status.
+    assert_eq!(server.post(CHAT, &chat(3)).status, 503);
+    std::fs::remove_file(gate).unwrap();
 }

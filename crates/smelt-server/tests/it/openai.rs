@@ -255,7 +255,9 @@ fn the_server_tells_what_it_has() {
     let long = "x".repeat(200);
     assert_eq!(server.get_with("/health", &[("x-request-id", &long)]).header("x-request-id").len(), 32);
     server.ask(CHAT, &chat(5));
-    // The last word of an answer is out before the engine has counted it as ended.
+    // The last word of an answer is out before the engine has counted it as ended, and figures from one that has no time to
+    // tell them are those that it told last.
+    server.wait(|| server.metric("smelt_generation_tokens_total{model_name=\"tiny:latest\"} ") > 4.5);
     server.wait(|| server.metric("smelt_requests_running{model_name=\"tiny:latest\"} ") < 0.5);
     let metrics = server.get("/metrics").text();
     for name in [
@@ -275,5 +277,39 @@ fn the_server_tells_what_it_has() {
         "smelt_http_requests_total{method=\"POST\",route=\"/v1/chat/completions\",status=\"200\"} 1\n",
     ] {
         assert!(metrics.contains(name), "no {name} in {metrics}");
+    }
+}
+
+#[test]
+fn dry_stops_at_breakers() {
+    let server = Running::new();
+    let prompt = "one two three, one two three, one two";
+    let text = |more: Value| {
+        let base =
+            json!({"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 48, "ignore_eos": true});
+        server.ask("/v1/completions", &with(&base, more))["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let dry = json!({"dry_multiplier": 4, "dry_allowed_length": 1, "dry_base": 2});
+    let usual = ["\n", ":", "\"", "*"];
+    let free = text(json!({}));
+    let held = text(dry.clone());
+    assert_ne!(free, held);
+    assert_eq!(held, text(with(&dry, json!({"dry_sequence_breakers": usual}))));
+    // With every letter as a breaker, there is no repetition.
+    let letters = ["e", "o", "a", "t", "n", " ", "i", "s", "r", "h", "l", "d", "u", "c", "m", "f"];
+    assert_ne!(held, text(with(&dry, json!({"dry_sequence_breakers": letters}))));
+    for (wrong, problem) in [
+        (json!([""]), "empty"),
+        (json!(["x".repeat(2000)]), "2000"),
+        (json!(vec!["x"; 17]), "17"),
+        (json!([1]), "strings"),
+    ] {
+        let body =
+            json!({"model": MODEL, "prompt": "x", "dry_multiplier": 1, "dry_sequence_breakers": wrong});
+        let reply = server.post("/v1/completions", &body);
+        assert_eq!(reply.status, 400);
+        let error = reply.json()["error"].clone();
+        assert_eq!(error["param"], "dry_sequence_breakers", "{error}");
+        assert!(error["message"].as_str().unwrap().contains(problem), "{error}");
     }
 }

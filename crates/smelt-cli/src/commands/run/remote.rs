@@ -42,7 +42,7 @@ impl Remote {
     /// If it can't answer, or the file can't be read.
     pub(super) fn find(file: &Path, context: &context::Context) -> Result<Option<Self>> {
         let Ok(file) = file.canonicalize() else { return Ok(None) };
-        let found = servers::running(&context.state)?.into_iter().find_map(|server| {
+        let found = servers::running(&context.state)?.known.into_iter().find_map(|server| {
             let served = server.record.models.iter().find(|served| served.file == file)?.clone();
             Some((server.record, served))
         });
@@ -88,12 +88,9 @@ impl Remote {
         stop: &[String],
         breakers: &[String],
     ) -> Result<(), String> {
-        let mut body = sampling(sampler);
+        let mut body = sampling(sampler, breakers);
         body.insert("prompt".into(), json!([0]));
         body.insert("stop".into(), json!(stop));
-        if sampler.dry_multiplier > 0.0 {
-            body.insert("dry_sequence_breakers".into(), json!(breakers));
-        }
         if sampler.mirostat.is_some() {
             body.insert("mirostat".into(), 2.into());
         }
@@ -108,10 +105,11 @@ impl Remote {
     pub(super) fn generate(
         &self,
         request: &Request,
+        breakers: &[String],
         structure: Option<&Structure>,
         sink: &mut dyn FnMut(&Event<'_>) -> bool,
     ) -> Result<Summary> {
-        let body = self.body(request, structure);
+        let body = self.body(request, breakers, structure);
         let client = Client::new(&self.record);
         let (lines, received) = mpsc::channel();
         // Of its own, because reading can't be interrupted. It ends with the next line that nobody takes.
@@ -138,8 +136,8 @@ impl Remote {
         }
     }
 
-    fn body(&self, request: &Request, structure: Option<&Structure>) -> Value {
-        let mut body = sampling(&request.sampler);
+    fn body(&self, request: &Request, breakers: &[String], structure: Option<&Structure>) -> Value {
+        let mut body = sampling(&request.sampler, breakers);
         let fields = [
             ("model", json!(self.name)),
             ("prompt", json!(request.prompt)),
@@ -157,7 +155,7 @@ impl Remote {
 }
 
 /// The sampler's settings as fields of a request. A stage that the chain lacks is not asked for, as that would bring it in.
-fn sampling(sampler: &SamplerSettings) -> Map<String, Value> {
+fn sampling(sampler: &SamplerSettings, breakers: &[String]) -> Map<String, Value> {
     let stages = [
         ("temperature", sampler.temperature, Stage::Temperature),
         ("top_p", sampler.top_p, Stage::TopP),
@@ -179,7 +177,14 @@ fn sampling(sampler: &SamplerSettings) -> Map<String, Value> {
     if sampler.chain.contains(&Stage::TopK) {
         body.insert("top_k".into(), sampler.top_k.into());
     }
-    body.insert("repeat_last_n".into(), sampler.penalty_last_n.map_or(json!(-1), Value::from));
+    let window = |n: Option<u32>| n.map_or(json!(-1), Value::from);
+    body.insert("repeat_last_n".into(), window(sampler.penalty_last_n));
+    if sampler.dry_multiplier > 0.0 {
+        body.insert("dry_base".into(), json!(sampler.dry_base));
+        body.insert("dry_allowed_length".into(), sampler.dry_allowed_length.into());
+        body.insert("dry_penalty_last_n".into(), window(sampler.dry_last_n));
+        body.insert("dry_sequence_breakers".into(), json!(breakers));
+    }
     body.extend(sampler.seed.map(|seed| ("seed".to_owned(), seed.into())));
     // A ban has no number in JSON, and OpenAI's word for it is -100.
     let bias = |(id, bias): &(u32, f32)| {

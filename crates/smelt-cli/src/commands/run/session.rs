@@ -119,7 +119,7 @@ impl Session {
         if let Host::There(remote) = &self.host {
             remote.check(&sampler, &knobs.stop, &knobs.dry_breakers).map_err(Usage)?;
         }
-        if sampler.dry_multiplier > 0.0 {
+        if sampler.dry_multiplier > 0.0 && matches!(self.host, Host::Here { .. }) {
             sampler.dry_breakers = self.dry_breakers(&knobs.dry_breakers)?;
         }
         let mut printer = Printer::new(style, self.quiet);
@@ -141,7 +141,9 @@ impl Session {
                 Summary::new(&outcome, &request.stop)
             }
             Host::There(remote) => {
-                remote.generate(&request, knobs.structure.as_ref(), &mut |event| printer.event(event))?
+                let structure = knobs.structure.as_ref();
+                remote
+                    .generate(&request, &knobs.dry_breakers, structure, &mut |event| printer.event(event))?
             }
         };
         let interrupted = interrupt::pressed();

@@ -37,8 +37,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
         constraint: prompt.constraint,
         ..request(&model, prompt.tokens, &wanted.common)?
     };
-    let queue_time = call.app.settings.limits.queue_time;
-    let generation = Generation::submit(&model, vec![request], &prompt.reading, queue_time).await?;
+    let generation = Generation::submit(&call, &model, vec![request], &prompt.reading).await?;
     let id = call_id("resp_");
     let extras = Extras { logprobs: logprobs.is_some(), encrypted_reasoning: wanted.encrypted_reasoning };
     let writer = Writer {
