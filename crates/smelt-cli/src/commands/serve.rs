@@ -364,36 +364,34 @@ fn keys(network: &NetworkArgs) -> Result<Vec<ApiKey>> {
 
 /// The models that are named, or all that are installed and can be read, with their aliases.
 fn sources(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
-    let mut sources = named(args, config, context)?;
+    let mut sources = offered(args, config, context)?;
+    let given = args.alias.iter().map(|alias| given_alias(alias, &sources)).collect::<Result<Vec<_>>>()?;
     // A name means one model: those that were given go before those that follow from them.
-    let mut taken: Vec<String> = sources.iter().map(|source| source.name.clone()).collect();
+    let names = sources.iter().map(|source| &source.name);
+    let mut taken: Vec<String> = names.chain(given.iter().map(|(alias, _)| alias)).cloned().collect();
     for source in &mut sources {
         source.aliases.retain(|alias| !taken.contains(alias));
         taken.extend(source.aliases.iter().cloned());
     }
+    given.into_iter().for_each(|(alias, i)| sources[i].aliases.push(alias));
     Ok(sources)
 }
 
-fn named(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
-    let mut sources = offered(args, config, context)?;
-    for alias in &args.alias {
-        let (alias, name) = match alias.split_once('=') {
-            Some((alias, name)) => (alias, Some(name)),
-            None => (alias.as_str(), None),
-        };
-        let source = match (name, sources.as_mut_slice()) {
-            (None, [only]) => Some(only),
-            (name, several) => several.iter_mut().find(|source| Some(source.name.as_str()) == name),
-        };
-        let Some(source) = source.filter(|_| !alias.is_empty()) else {
-            let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-            let problem =
-                format!("--alias {alias}: say of which model, as --alias NAME=MODEL: {}", names.join(", "));
-            return Err(Usage(problem).into());
-        };
-        source.aliases.push(alias.to_owned());
-    }
-    Ok(sources)
+/// An alias that was given, and which model's it is.
+fn given_alias(alias: &str, sources: &[ModelSource]) -> Result<(String, usize)> {
+    let (alias, name) = match alias.split_once('=') {
+        Some((alias, name)) => (alias, Some(name)),
+        None => (alias, None),
+    };
+    let of = match (name, sources) {
+        (None, [_]) => Some(0),
+        (name, several) => several.iter().position(|source| Some(source.name.as_str()) == name),
+    };
+    of.filter(|_| !alias.is_empty()).map(|i| (alias.to_owned(), i)).ok_or_else(|| {
+        let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+        let names = names.join(", ");
+        Usage(format!("--alias {alias}: say of which model, as --alias NAME=MODEL: {names}")).into()
+    })
 }
 
 fn offered(args: &Args, config: &Config, context: &Context) -> Result<Vec<ModelSource>> {
