@@ -3,6 +3,7 @@
 //! A row is a dimension of keys, whose lanes are tokens, or a token of values, whose lanes are dimensions. Whoever reads
 //! rows takes `C` vectors of them side by side, in f32: see [`Sink`].
 
+use super::tile::STRIP_TOKENS;
 use crate::cache::{BLOCK, Format, Head, Single};
 use crate::isa::prefetch;
 use crate::wide::Wide;
@@ -197,18 +198,20 @@ impl<'a, F: Format> Lines<'a, F> {
         }
     }
 
-    /// Makes the values of `tokens` f32, in vectors of dimensions one behind the other.
+    /// Makes the values of `tokens` f32, in vectors of dimensions one behind the other, each with the rows of a strip, where
+    /// the page's begin at `column`.
     #[inline(always)]
     pub(super) fn unpack_values<W: Wide>(
         &self,
         w: W,
         tokens: Range<usize>,
         stride: usize,
+        column: usize,
         out: &mut Vec<f32>,
     ) {
-        out.resize(stride * PAGE_TOKENS, 0.0);
-        for (vector, rows) in out.chunks_exact_mut(PAGE_TOKENS * 16).enumerate() {
-            self.read_values::<W, 1>(w, tokens.clone(), vector, &mut Unpacked(rows));
+        out.resize(stride * STRIP_TOKENS, 0.0);
+        for (vector, rows) in out.chunks_exact_mut(STRIP_TOKENS * 16).enumerate() {
+            self.read_values::<W, 1>(w, tokens.clone(), vector, &mut Unpacked(&mut rows[column * 16..]));
         }
     }
 }

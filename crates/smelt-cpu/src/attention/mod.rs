@@ -31,8 +31,11 @@ const MAX_PARTIALS: usize = 1 << 22;
 /// With fewer units of work per thread than this, splits are computed apart.
 const UNITS_PER_THREAD: usize = 4;
 
-/// Rows that go over the cache together: consecutive positions of one sequence inside one page, so that only the last
-/// page is seen in part (windows apart).
+/// Most rows of a tile, whole pages of them: the more share a page, the less it costs to make it f32.
+const TILE_ROWS: usize = 2 * PAGE_TOKENS;
+
+/// Rows that go over the cache together: consecutive positions of one sequence, from a multiple of [`TILE_ROWS`] on at
+/// most, so that only the last pages are seen in part (windows apart).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tile {
     first_row: usize,
@@ -53,7 +56,7 @@ pub(crate) fn cut_tiles(inputs: &StepInputs<'_>, tiles: &mut Vec<Tile>) {
             Some(tile)
                 if tile.sequence == sequence
                     && tile.position + tile.rows == position
-                    && !position.is_multiple_of(PAGE_TOKENS) =>
+                    && !position.is_multiple_of(TILE_ROWS) =>
             {
                 tile.rows += 1;
             }
@@ -85,7 +88,7 @@ pub(crate) fn attend(x: &Attention, q: View, out: View, cache: &Cache, context: 
     let units = context.tiles.len() * kv_heads;
     let splits = |tile: &Tile| splits(&queries(x, tile, heads, 0)).len();
     let splits = context.tiles.iter().map(splits).max().unwrap_or(1);
-    let values = units * splits * PAGE_TOKENS * heads * stride;
+    let values = units * splits * TILE_ROWS * heads * stride;
     let threads = context.pool.threads();
     let apart = threads > 1 && splits > 1 && units < UNITS_PER_THREAD * threads && values <= MAX_PARTIALS;
     let Context { pool, vectors, inputs, sinks, tiles, scratch, partials } = context;

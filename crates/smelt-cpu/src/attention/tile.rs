@@ -19,8 +19,11 @@ use std::ops::Range;
 /// side AVX-512's. Half as many or fewer take two vectors everywhere, so that enough sums are under way at a time.
 const GROUP: usize = 6;
 
+/// Tokens of a strip.
+pub(super) const STRIP_TOKENS: usize = STRIP_PAGES * PAGE_TOKENS;
+
 /// A query's scores, then weights, of a strip.
-type Strip = [f32; STRIP_PAGES * PAGE_TOKENS];
+pub(super) type Weights = [f32; STRIP_TOKENS];
 
 /// What a thread works in. `n` queries; grown on first use, never shrunk.
 #[derive(Debug, Default)]
@@ -28,8 +31,8 @@ pub(crate) struct Scratch {
     /// `[n][k_dim]`, times the scale.
     pub(super) q: Vec<f32>,
     /// `[n]`
-    p: Vec<Strip>,
-    /// A page's keys and values as f32, where many queries share them.
+    p: Vec<Weights>,
+    /// A page's keys and a strip's values as f32, where many queries share them.
     keys: Vec<f32>,
     values: Vec<f32>,
     /// The split that is under way.
@@ -58,11 +61,48 @@ impl Queries {
     }
 
     /// The tokens of `pages` that row `row` sees, counted from the first of them; empty if it sees none.
-    fn visible(&self, row: usize, pages: Range<usize>) -> Range<usize> {
+    pub(super) fn visible(&self, row: usize, pages: Range<usize>) -> Range<usize> {
         let own = self.position + row + 1;
         let (start, end) = (self.window.map_or(0, |w| own.saturating_sub(w)), self.end.unwrap_or(own));
         let (first, tokens) = (pages.start * PAGE_TOKENS, pages.len() * PAGE_TOKENS);
         start.saturating_sub(first).min(tokens)..end.saturating_sub(first).min(tokens)
+    }
+
+    /// The tokens of `pages` that some row sees.
+    fn seen(&self, pages: Range<usize>) -> Range<usize> {
+        self.visible(0, pages.clone()).start..self.visible(self.rows - 1, pages).end
+    }
+
+    /// Whether all rows see all of `pages`.
+    fn see_all(&self, pages: Range<usize>) -> bool {
+        let last = self.visible(self.rows - 1, pages.clone()).start;
+        last == 0 && self.visible(0, pages.clone()) == (0..pages.len() * PAGE_TOKENS)
+    }
+
+    /// The rows from `row` on that see the same tokens of `pages`.
+    fn alike(&self, row: usize, pages: Range<usize>) -> Range<usize> {
+        let visible = self.visible(row, pages.clone());
+        // What rows see only moves on.
+        if self.visible(self.rows - 1, pages.clone()) == visible {
+            return row..self.rows;
+        }
+        let mut end = row + 1;
+        while self.visible(end, pages.clone()) == visible {
+            end += 1;
+        }
+        row..end
+    }
+
+    /// The queries that see some of `pages`.
+    fn looking(&self, pages: Range<usize>) -> Range<usize> {
+        let mut rows = 0..self.rows;
+        while !rows.is_empty() && self.visible(rows.start, pages.clone()).is_empty() {
+            rows.start += 1;
+        }
+        while !rows.is_empty() && self.visible(rows.end - 1, pages.clone()).is_empty() {
+            rows.end -= 1;
+        }
+        rows.start * self.heads..rows.end * self.heads
     }
 
     /// The pages that some row sees.
@@ -93,32 +133,20 @@ impl WideOp for Attend<'_> {
         scratch.total.clear(n, stride);
         scratch.split.clear(n, stride);
         if scratch.p.len() < n {
-            scratch.p.resize(n, [0.0; STRIP_PAGES * PAGE_TOKENS]);
+            scratch.p.resize(n, [0.0; STRIP_TOKENS]);
         }
         let mut first = range.start;
         while first < range.end {
             if first.is_multiple_of(SPLIT_PAGES) && first != range.start {
                 scratch.end_split(w, n, stride);
             }
-            let strip = first..((first / STRIP_PAGES + 1) * STRIP_PAGES).min(range.end);
-            let page = |index| {
-                let (id, column) = (table[index], (index - first) * PAGE_TOKENS);
-                Page { index, id, column, queries, cache, shared: n > GROUP }
-            };
-            for index in strip.clone() {
-                page(index).scores(w, scratch);
-            }
-            for query in 0..n {
-                let visible = queries.visible(query / queries.heads, strip.clone());
-                if !visible.is_empty() {
-                    let p = &mut scratch.p[query][..strip.len() * PAGE_TOKENS];
-                    scratch.split.weigh(w, query, p, visible, stride);
-                }
-            }
-            for index in strip.clone() {
-                page(index).outputs(w, scratch);
-            }
-            first = strip.end;
+            let pages = first..((first / STRIP_PAGES + 1) * STRIP_PAGES).min(range.end);
+            first = pages.end;
+            let whole = queries.see_all(pages.clone());
+            let strip = Strip { pages: pages.clone(), table, queries, cache, shared: n > GROUP, whole };
+            strip.scores(w, scratch);
+            scratch.split.weigh(w, &queries, pages, whole, &mut scratch.p, stride);
+            strip.outputs(w, scratch);
         }
         scratch.end_split(w, n, stride);
     }
@@ -133,39 +161,36 @@ impl Scratch {
     }
 }
 
-/// A page that the queries of a tile go over.
-struct Page<'a> {
-    /// Its place in the sequence.
-    index: usize,
-    /// Its number in the cache.
-    id: u32,
-    /// Its first token's place in the strip.
-    column: usize,
+/// A strip that the queries of a tile go over.
+struct Strip<'a> {
+    /// Their places in the sequence.
+    pages: Range<usize>,
+    /// All pages' numbers in the cache.
+    table: &'a [u32],
     queries: Queries,
     cache: &'a Cache,
     /// Whether so many queries share it that keys and values are made f32 once, in the scratch.
     shared: bool,
+    /// Whether all rows see all of it, which all but the last strips are without a window: what else a row sees takes as
+    /// long to find out as sixteen exponentials.
+    whole: bool,
 }
 
-impl Page<'_> {
-    fn keys<'a, F: Format>(&self, pages: &'a Pages<F>) -> Lines<'a, F> {
+impl Strip<'_> {
+    fn keys<'a, F: Format>(&self, pages: &'a Pages<F>, index: usize) -> Lines<'a, F> {
         // SAFETY: pages are written by the stage of rows before, and regions don't overlap.
-        Lines::keys(unsafe { pages.head(self.id, self.queries.kv_head) })
+        Lines::keys(unsafe { pages.head(self.table[index], self.queries.kv_head) })
     }
 
-    fn values<'a, F: Format>(&self, pages: &'a Pages<F>) -> Lines<'a, F> {
+    fn values<'a, F: Format>(&self, pages: &'a Pages<F>, index: usize) -> Lines<'a, F> {
         // SAFETY: as in `keys`.
-        Lines::values(unsafe { pages.head(self.id, self.queries.kv_head) }, pages.shape().stride())
+        let head = unsafe { pages.head(self.table[index], self.queries.kv_head) };
+        Lines::values(head, pages.shape().stride())
     }
 
-    /// The tokens that row `row` sees.
-    fn visible(&self, row: usize) -> Range<usize> {
-        self.queries.visible(row, self.index..self.index + 1)
-    }
-
-    /// The tokens that some row sees.
-    fn seen(&self) -> Range<usize> {
-        self.visible(0).start..self.visible(self.queries.rows - 1).end
+    /// The place in the strip of a page's first token.
+    fn column(&self, index: usize) -> usize {
+        (index - self.pages.start) * PAGE_TOKENS
     }
 
     /// All queries' scores; those of tokens that a query doesn't see mean nothing.
@@ -173,13 +198,19 @@ impl Page<'_> {
     fn scores<W: Wide>(&self, w: W, scratch: &mut Scratch) {
         let Scratch { q, p, keys, .. } = scratch;
         let (k_dim, softcap) = (self.cache.keys.shape().dim, self.queries.softcap);
-        let scores = Scores { q, k_dim, visible: self.seen(), column: self.column, softcap };
-        let queries = 0..self.queries.n();
-        if self.shared {
-            each!(&self.cache.keys, pages => self.keys(pages).unpack_keys(w, k_dim, keys));
-            scores.run(w, &Lines::unpacked(keys, k_dim), p, queries);
-        } else {
-            each!(&self.cache.keys, pages => scores.run(w, &self.keys(pages), p, queries));
+        for index in self.pages.clone() {
+            let (mut visible, mut queries) = (0..PAGE_TOKENS, 0..self.queries.n());
+            if !self.whole {
+                visible = self.queries.seen(index..index + 1);
+                queries = self.queries.looking(index..index + 1);
+            }
+            let scores = Scores { q, k_dim, visible, column: self.column(index), softcap };
+            if self.shared {
+                each!(&self.cache.keys, pages => self.keys(pages, index).unpack_keys(w, k_dim, keys));
+                scores.run(w, &Lines::unpacked(keys, k_dim), p, queries);
+            } else {
+                each!(&self.cache.keys, pages => scores.run(w, &self.keys(pages, index), p, queries));
+            }
         }
     }
 
@@ -187,27 +218,57 @@ impl Page<'_> {
     #[inline(always)]
     fn outputs<W: Wide>(&self, w: W, scratch: &mut Scratch) {
         let Scratch { p, values, split, .. } = scratch;
-        let (stride, Queries { rows, heads, .. }) = (self.cache.values.shape().stride(), self.queries);
+        let stride = self.cache.values.shape().stride();
         if self.shared {
-            each!(&self.cache.values, pages => {
-                self.values(pages).unpack_values(w, self.seen(), stride, values);
-            });
+            for index in self.pages.clone() {
+                let (seen, column) = (self.queries.seen(index..index + 1), self.column(index));
+                each!(&self.cache.values, pages => {
+                    self.values(pages, index).unpack_values(w, seen, stride, column, values);
+                });
+            }
         }
+        let mut first = self.pages.start;
+        while first < self.pages.end {
+            let mut run = first..first + 1;
+            // The longer the run, the less often outputs are loaded and stored.
+            while self.shared && run.end < self.pages.end && self.see_all(first..run.end + 1) {
+                run.end += 1;
+            }
+            first = run.end;
+            self.add_run(w, run, p, values, split);
+        }
+    }
+
+    /// Whether all rows see all of some of the strip's pages.
+    fn see_all(&self, pages: Range<usize>) -> bool {
+        self.whole || self.queries.see_all(pages)
+    }
+
+    /// Adds the weighed values of `pages`: of one, where they are not shared.
+    #[inline(always)]
+    fn add_run<W: Wide>(&self, w: W, run: Range<usize>, p: &[Weights], values: &[f32], split: &mut State) {
+        let (stride, Queries { rows, heads, .. }) = (self.cache.values.shape().stride(), self.queries);
+        let column = self.column(run.start);
         let mut row = 0;
         while row < rows {
-            let (first, visible) = (row, self.visible(row));
-            while row < rows && self.visible(row) == visible {
-                row += 1;
+            let (mut visible, mut alike) = (0..run.len() * PAGE_TOKENS, row..rows);
+            if !self.whole {
+                visible = self.queries.visible(row, run.clone());
+                alike = self.queries.alike(row, run.clone());
             }
+            let queries = alike.start * heads..alike.end * heads;
+            row = alike.end;
             if visible.is_empty() {
                 continue;
             }
-            let queries = first * heads..row * heads;
-            let outputs = Outputs { p, stride, visible, column: self.column };
+            let outputs = Outputs { p, stride, visible, column };
             if self.shared {
-                outputs.run(w, &Lines::unpacked(values, PAGE_TOKENS), split, queries);
+                let values = Lines::unpacked(&values[column * 16..], STRIP_TOKENS);
+                outputs.run(w, &values, split, queries);
             } else {
-                each!(&self.cache.values, pages => outputs.run(w, &self.values(pages), split, queries));
+                each!(&self.cache.values, pages => {
+                    outputs.run(w, &self.values(pages, run.start), split, queries);
+                });
             }
         }
     }
@@ -245,7 +306,7 @@ struct Scores<'a> {
 
 impl Scores<'_> {
     #[inline(always)]
-    fn run<W: Wide, F: Format>(&self, w: W, keys: &Lines<'_, F>, p: &mut [Strip], queries: Range<usize>) {
+    fn run<W: Wide, F: Format>(&self, w: W, keys: &Lines<'_, F>, p: &mut [Weights], queries: Range<usize>) {
         groups!(queries, first => self.group(w, keys, p, first));
     }
 
@@ -254,7 +315,7 @@ impl Scores<'_> {
         &self,
         w: W,
         keys: &Lines<'_, F>,
-        p: &mut [Strip],
+        p: &mut [Weights],
         first: usize,
     ) {
         let mut q: [&[f32]; M] = [&[]; M];
@@ -284,7 +345,7 @@ impl Scores<'_> {
 
 /// `out[query] += Σ p[query][column + token] · v[token]`.
 struct Outputs<'a> {
-    p: &'a [Strip],
+    p: &'a [Weights],
     stride: usize,
     visible: Range<usize>,
     column: usize,

@@ -101,6 +101,13 @@ pub(crate) trait Wide: Copy {
     /// `x = n·ln 2 + r` with `|r| ≤ ln 2 / 2`, then the Taylor polynomial of degree 7 (error 2⁻²⁷) times `2ⁿ`.
     #[inline(always)]
     fn exp(self, x: Self::V) -> Self::V {
+        // The argument stands second, where NaN passes.
+        self.exp_up_to_87(self.min(self.splat(87.0), x))
+    }
+
+    /// [`Wide::exp`] of arguments that are at most 87, or NaN.
+    #[inline(always)]
+    fn exp_up_to_87(self, x: Self::V) -> Self::V {
         /// Adding 1.5 · 2²³ leaves the nearest integer in the low bits of a float.
         const ROUND: f32 = 12_582_912.0;
         /// `ln 2` in two parts, the first with trailing zeros so that `n · LN2_HIGH` is exact.
@@ -108,8 +115,7 @@ pub(crate) trait Wide: Copy {
         const LN2_LOW: f32 = -2.121_944_4e-4;
         const TAYLOR: [f32; 8] =
             [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
-        // The argument stands second, where NaN passes.
-        let x = self.min(self.splat(87.0), self.max(self.splat(-87.0), x));
+        let x = self.max(self.splat(-87.0), x);
         let t = self.fma(x, self.splat(std::f32::consts::LOG2_E), self.splat(ROUND));
         let n = self.sub(t, self.splat(ROUND));
         let r = self.fma(n, self.splat(-LN2_HIGH), x);
