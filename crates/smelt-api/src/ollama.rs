@@ -8,7 +8,7 @@ use crate::keep_alive::KeepAlive;
 use crate::message::{ChatMessage, MESSAGE, Role};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::Reasoning;
-use crate::sampling::{COMMON, Limits, NO_MIROSTAT, Sampling};
+use crate::sampling::{COMMON, Limits, Sampling};
 use crate::structure::Structure;
 use crate::tools::{TOOL, Tools};
 
@@ -125,7 +125,7 @@ pub(crate) fn keep_alive(fields: &mut Fields) -> Result<Option<KeepAlive>, ApiEr
 
 /// Reads the options of a request.
 pub(crate) fn options(fields: &mut Fields) -> Result<Fields, ApiError> {
-    Fields::nested(fields.object("options").unwrap_or_default(), &[OPTIONS, COMMON, NO_MIROSTAT], "options")
+    Fields::nested(fields.object("options").unwrap_or_default(), &[OPTIONS, COMMON], "options")
 }
 
 impl Common {

@@ -1,5 +1,7 @@
 //! How tokens are chosen and where an answer ends: what all dialects can say, under their own names.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -9,6 +11,8 @@ use crate::params::{Fields, Kind, Param, Support, param, shown};
 pub const MOST_STOPS: usize = 16;
 const MOST_BREAKERS: usize = 16;
 const MOST_STOP_BYTES: usize = 1024;
+/// Stages of sampling that a request may list.
+const MOST_STAGES: usize = 32;
 /// Tokens that a request may bias.
 const MOST_BIASES: usize = 1024;
 const U31: i64 = i32::MAX as i64;
@@ -40,6 +44,12 @@ pub struct Sampling {
     pub xtc_threshold: Option<f32>,
     pub dynatemp_range: Option<f32>,
     pub dynatemp_exponent: Option<f32>,
+    /// The stages that run, in their order, by llama.cpp's names or letters.
+    pub stages: Option<Vec<String>>,
+    /// Whether Mirostat 2 is to choose in place of the stages.
+    pub mirostat: Option<bool>,
+    pub mirostat_tau: Option<f32>,
+    pub mirostat_eta: Option<f32>,
 }
 
 /// Where an answer ends, and what is shown of it.
@@ -51,12 +61,16 @@ pub struct Limits {
     pub stop: Vec<String>,
     /// Go on behind a token that ends the answer.
     pub ignore_eos: bool,
+    /// Spaces and tabs that lines behind the first must begin with; one with fewer ends the answer. 0 is off.
+    pub indent: usize,
+    /// The first line that ends so long after the first token ends the answer.
+    pub line_time: Option<Duration>,
     /// Show control tokens.
     pub show_special: bool,
 }
 
 use Kind::{Any, Bool, Integer, Number, Object, Texts};
-use Support::{Only, Yes};
+use Support::{Harmless, Only, Yes};
 
 /// What OpenAI and Ollama have in common.
 pub static COMMON: &[Param] = &[
@@ -86,13 +100,9 @@ pub static COMMON: &[Param] = &[
         "the same seed gives the same answer; -1 is a random one",
     ),
     param("stop", Texts(MOST_STOPS), Yes, "strings that end the answer"),
-];
-
-/// Beside [`COMMON`], where Mirostat can't be had.
-pub static NO_MIROSTAT: &[Param] = &[
-    param("mirostat", Any, Only(&["0"]), "use top_p, top_k or min_p"),
-    param("mirostat_tau", Number(0.0, 100.0), Support::Harmless, "only with mirostat, which is off"),
-    param("mirostat_eta", Number(0.0, 1.0), Support::Harmless, "only with mirostat, which is off"),
+    param("mirostat", Integer(0, 2), Yes, "2 has Mirostat 2 choose in place of the stages; 1 isn't there"),
+    param("mirostat_tau", Number(1e-6, 100.0), Yes, "the surprise that Mirostat aims at, in bits"),
+    param("mirostat_eta", Number(1e-6, 1.0), Yes, "how fast Mirostat follows"),
 ];
 
 /// What only servers of one's own have, under the names of llama.cpp, vLLM and SGLang.
@@ -141,15 +151,55 @@ pub static EXTENSIONS: &[Param] = &[
     param("return_hidden_states", Any, Only(&["false"]), "a server has none to give"),
     param("lora", Any, Only(&["[]"]), "adapters are not implemented yet"),
     param("lora_path", Any, Only(&[]), "adapters are not implemented yet"),
-    param("id_slot", Any, Only(&["-1"]), "the scheduler places requests itself"),
+    param(
+        "samplers",
+        Any,
+        Yes,
+        "the stages that run, in their order: a list of names, or a text of letters; `penalties` and `dry` come first",
+    ),
+    param(
+        "n_indent",
+        Integer(0, 1024),
+        Yes,
+        "spaces and tabs that every line behind the first begins with; in front of one with fewer the answer ends",
+    ),
+    param(
+        "t_max_predict_ms",
+        Integer(-1, U31),
+        Yes,
+        "the first line that ends so long after the first token ends the answer; 0 and -1 are off",
+    ),
+    param(
+        "t_max_prompt_ms",
+        Integer(-1, U31),
+        Harmless,
+        "llama.cpp has only the name; go away to end a request",
+    ),
+    param("cache_prompt", Bool, Yes, "false computes the whole prompt again; the answer is the same"),
+    param(
+        "n_cache_reuse",
+        Integer(0, U31),
+        Harmless,
+        "the cache finds equal beginnings only, so that no answer depends on what it has",
+    ),
+    param(
+        "id_slot",
+        Integer(-1, U31),
+        Harmless,
+        "all answers share one cache, which finds what a prompt begins with wherever it was computed",
+    ),
+    param(
+        "sse_ping_interval",
+        Integer(-1, 86_400),
+        Yes,
+        "seconds after which a stream that tells nothing sends a comment; 0 and -1 send none",
+    ),
 ];
 
-/// Beside [`EXTENSIONS`], on routes that are not llama.cpp's own: these have more of it.
+/// Beside [`EXTENSIONS`], on routes that are not llama.cpp's own: these take more forms.
 pub static NARROWER: &[Param] = &[
     param("logit_bias", Object, Yes, "adds -100 to 100 to tokens, by id; -100 bans one"),
     param("n_predict", Integer(-1, U31), Yes, "another name of max_tokens; -1 is without limit"),
-    param("samplers", Any, Only(&[]), "the order of the samplers is fixed"),
-    param("cache_prompt", Any, Only(&["true"]), "the cache of prompts is always on, and changes no answer"),
 ];
 
 /// −1 for "no limit".
@@ -166,9 +216,13 @@ impl Sampling {
     /// Takes what [`COMMON`] and [`EXTENSIONS`] name out of a request.
     ///
     /// # Errors
-    /// If the logit bias is malformed.
+    /// If the logit bias or the list of stages is malformed.
     pub fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let dry_breakers = breakers(fields)?;
+        let stages = stages(fields)?;
+        if fields.integer("mirostat") == Some(1) {
+            return Err(ApiError::unsupported(fields.path("mirostat"), "use 2"));
+        }
         let number = |name: &str| fields.number(name);
         let count = |name: &str| fields.integer(name).and_then(limit);
         let mut sampling = Self {
@@ -193,6 +247,10 @@ impl Sampling {
             xtc_threshold: number("xtc_threshold"),
             dynatemp_range: number("dynatemp_range"),
             dynatemp_exponent: number("dynatemp_exponent"),
+            stages,
+            mirostat: fields.integer("mirostat").map(|version| version == 2),
+            mirostat_tau: number("mirostat_tau"),
+            mirostat_eta: number("mirostat_eta"),
         };
         if let Some(bias) = fields.object("logit_bias") {
             sampling.logit_bias = logit_bias(&bias, &fields.path("logit_bias"))?;
@@ -210,6 +268,29 @@ fn breakers(fields: &mut Fields) -> Result<Option<Vec<String>>, ApiError> {
     let texts = fields.texts("dry_sequence_breakers");
     check_stops(&texts, &path)?;
     Ok(Some(texts))
+}
+
+/// The names of stages, if they are listed: those of a list, or the letters of a text.
+fn stages(fields: &mut Fields) -> Result<Option<Vec<String>>, ApiError> {
+    let path = fields.path("samplers");
+    let name = |value: Value| match value {
+        Value::String(name) => Ok(name),
+        other => Err(ApiError::value(&path, format!("must hold names, not {}", shown(&other)))),
+    };
+    let names: Vec<String> = match fields.take("samplers") {
+        None => return Ok(None),
+        Some(Value::String(letters)) => letters.chars().map(String::from).collect(),
+        Some(Value::Array(names)) => names.into_iter().map(name).collect::<Result<_, _>>()?,
+        Some(other) => {
+            let problem = format!("must be a list of names or a text of letters, not {}", shown(&other));
+            return Err(ApiError::value(&path, problem));
+        }
+    };
+    if names.len() > MOST_STAGES {
+        let problem = format!("has {} names, but at most {MOST_STAGES} are taken", names.len());
+        return Err(ApiError::value(&path, problem));
+    }
+    Ok(Some(names))
 }
 
 /// OpenAI's map from ids, as strings, to biases.
@@ -248,11 +329,14 @@ impl Limits {
         let stop = fields.texts(stop);
         check_stops(&stop, &path)?;
         let most = names.iter().find_map(|name| fields.integer(name));
+        let line_time = fields.integer("t_max_predict_ms").and_then(|ms| u64::try_from(ms).ok());
         Ok(Self {
             // Ollama and llama.cpp say "no limit" by a negative number.
             max_tokens: most.and_then(|n| usize::try_from(n).ok()),
             stop,
             ignore_eos: fields.bool("ignore_eos").unwrap_or(false),
+            indent: fields.count("n_indent").unwrap_or(0),
+            line_time: line_time.filter(|ms| *ms > 0).map(Duration::from_millis),
             show_special: !fields.bool("skip_special_tokens").unwrap_or(true),
         })
     }

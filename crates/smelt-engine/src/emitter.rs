@@ -5,12 +5,14 @@
 //! else.
 
 use crate::constraint::{self, Constraint};
+use crate::lines::{LineLimits, Lines};
 use crate::sampler::{LogProbs, SampleError, Sampler, SamplerSettings};
 use crate::stop::StopMatcher;
 use crate::{Error, Finish, Model};
 use smelt_tokenizer::{Detokenizer, Tokenizer};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A token of an answer or of a prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +43,7 @@ pub struct TopToken {
 pub(crate) struct Emission {
     pub(crate) sampler: SamplerSettings,
     pub(crate) stop: Vec<String>,
+    pub(crate) lines: LineLimits,
     pub(crate) max_tokens: Option<usize>,
     /// Tokens that the sequence may have.
     pub(crate) context: usize,
@@ -72,6 +75,9 @@ pub(crate) struct Emitter {
     sampler: Sampler,
     text: Detokenizer,
     stop: StopMatcher,
+    lines: Lines,
+    /// When the first token was chosen.
+    first: Option<Instant>,
     constraint: Option<Box<dyn Constraint>>,
     ignore_eos: bool,
     logprobs: Option<usize>,
@@ -102,14 +108,16 @@ impl Emitter {
     /// # Errors
     /// If a setting is out of range or a stop string empty.
     pub(crate) fn new(model: &Arc<Model>, emission: Emission, prompt: &[u32]) -> Result<Self, Error> {
-        let Emission { sampler, stop, max_tokens, context, .. } = emission;
+        let Emission { sampler, stop, lines, max_tokens, context, .. } = emission;
         Ok(Self {
-            sampler: Sampler::new(sampler, model.facts.vocab_size, prompt)?,
+            sampler: Sampler::new(sampler, model.facts.vocab_size, prompt)?.knowing(model.tokenizer.clone()),
             text: model
                 .tokenizer
                 .stream_after(prompt.last().copied(), emission.show_special)
                 .showing(emission.shown),
             stop: StopMatcher::new(&stop)?,
+            lines: Lines::new(lines),
+            first: None,
             constraint: emission.constraint,
             ignore_eos: emission.ignore_eos,
             logprobs: emission.logprobs,
@@ -145,6 +153,7 @@ impl Emitter {
             return Ok(self.end(Finish::MaxTokens, Emitted::default()));
         }
         let token = self.choose(logits)?;
+        self.first.get_or_insert_with(Instant::now);
         if self.model.tokenizer.is_eog(token) && !self.ignore_eos {
             return Ok(self.end(Finish::EndOfGeneration(token), Emitted::default()));
         }
@@ -200,14 +209,23 @@ impl Emitter {
         Ok(token)
     }
 
-    /// Lets out of `text` what can't belong to a stop string.
+    /// Lets out of `text` what can't belong to a stop string, nor to a line that the answer ends in front of.
     fn emit(&mut self, text: &str, emitted: &mut Emitted) {
+        let before = emitted.text.len();
+        let elapsed = self.first.map(|first| first.elapsed()).unwrap_or_default();
         let out = self.stop.push(text);
-        emitted.text.push_str(out.text);
-        self.released += out.text.len();
-        emitted.finish = out.stopped.map(Finish::StopString);
+        let ends = self.lines.push(out.text, elapsed, &mut emitted.text);
+        emitted.finish = match out.stopped {
+            _ if ends => Some(Finish::Line),
+            None => None,
+            Some(stop) => {
+                emitted.text.push_str(self.lines.held());
+                Some(Finish::StopString(stop))
+            }
+        };
+        self.released += emitted.text.len() - before;
         let released = self.released;
-        // What a stop string cut through has text that is out.
+        // What the end cut through has text that is out.
         let cut = emitted.finish.is_some();
         while let Some(held) = self.held.pop_front_if(|h| h.end <= released || (cut && h.start < released)) {
             emitted.tokens.push(held.info);
@@ -222,8 +240,12 @@ impl Emitter {
         let text = self.text.finish();
         self.emit(&text, &mut emitted);
         if emitted.finish.is_none() {
-            emitted.finish = Some(finish);
-            emitted.text.push_str(self.stop.held());
+            let elapsed = self.first.map(|first| first.elapsed()).unwrap_or_default();
+            let ends = self.lines.push(self.stop.held(), elapsed, &mut emitted.text);
+            emitted.finish = Some(if ends { Finish::Line } else { finish });
+            if !ends {
+                emitted.text.push_str(self.lines.held());
+            }
             emitted.tokens.extend(self.held.drain(..).map(|held| held.info));
         }
         emitted
@@ -265,6 +287,7 @@ mod tests {
         let emission = Emission {
             sampler: SamplerSettings::greedy(),
             stop: stop.iter().map(|s| (*s).to_owned()).collect(),
+            lines: LineLimits::default(),
             max_tokens,
             context: 512,
             ignore_eos: false,

@@ -1,6 +1,7 @@
 //! One answer at a time, into a cache that the caller keeps.
 
 use crate::emitter::{Emission, Emitted, Emitter};
+use crate::lines::LineLimits;
 use crate::runner::Want;
 use crate::sampler::SamplerSettings;
 use crate::{Engine, Error, Grammar, Sequence};
@@ -47,6 +48,8 @@ pub enum Finish {
     StopString(usize),
     /// `max_tokens` are reached.
     MaxTokens,
+    /// A line ended, or began, where [`crate::LineLimits`] say so.
+    Line,
     /// The context is full.
     ContextFull,
     /// The sink said so, or the flag of [`Engine::interrupt_on`].
@@ -59,7 +62,7 @@ impl Finish {
     pub fn name(self) -> &'static str {
         match self {
             Self::EndOfGeneration(_) | Self::StopString(_) => "stop",
-            Self::MaxTokens | Self::ContextFull => "length",
+            Self::MaxTokens | Self::Line | Self::ContextFull => "length",
             Self::Cancelled => "cancelled",
         }
     }
@@ -71,6 +74,7 @@ impl Finish {
             Self::EndOfGeneration(_) => "end_token",
             Self::StopString(_) => "stop_string",
             Self::MaxTokens => "max_tokens",
+            Self::Line => "line",
             Self::ContextFull => "context_full",
             Self::Cancelled => "cancelled",
         }
@@ -139,6 +143,7 @@ impl Engine {
         let emission = Emission {
             sampler: request.sampler.clone(),
             stop: request.stop.clone(),
+            lines: LineLimits::default(),
             max_tokens: request.max_tokens,
             context,
             ignore_eos: request.ignore_eos,

@@ -103,7 +103,7 @@ fn end(finish: Finish, has_calls: bool, stops: &[String]) -> MessageEnd {
         Finish::EndOfGeneration(_) => (StopReason::EndTurn, None),
         Finish::StopString(index) => (StopReason::StopSequence, stops.get(index).cloned()),
         Finish::ContextFull => (StopReason::ModelContextWindowExceeded, None),
-        Finish::MaxTokens | Finish::Cancelled => (StopReason::MaxTokens, None),
+        Finish::MaxTokens | Finish::Line | Finish::Cancelled => (StopReason::MaxTokens, None),
     };
     MessageEnd { stop_reason, stop_sequence }
 }

@@ -42,6 +42,7 @@ mod pull;
 mod rerank;
 mod routes;
 mod settings;
+mod stages;
 mod stream;
 mod structure;
 mod tls;

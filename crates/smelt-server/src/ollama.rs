@@ -215,7 +215,7 @@ impl Clock {
             News::Finished { finish, count, .. } => {
                 self.end.eval_count = count.all;
                 self.end.eval_duration = self.first.map_or(0, nanoseconds);
-                if matches!(finish, Finish::MaxTokens | Finish::ContextFull) {
+                if matches!(finish, Finish::MaxTokens | Finish::Line | Finish::ContextFull) {
                     self.end.done_reason = "length";
                 }
             }

@@ -7,6 +7,7 @@ use smelt_engine::tokenizer::Special;
 use smelt_engine::{Error, Infill, Model};
 
 use crate::models::Loaded;
+use crate::stages;
 
 /// Does what takes long, such as tokenizing a long text, beside the tasks of other requests.
 pub(crate) async fn beside<T: Send + 'static>(
@@ -133,6 +134,7 @@ pub(crate) fn sampler(loaded: &Loaded, wishes: &Sampling) -> Result<SamplerSetti
     if settings.dry_multiplier > 0.0 {
         settings.dry_breakers = loaded.dry_breakers(wishes.dry_breakers.as_deref())?;
     }
+    stages::settle(wishes, &mut settings)?;
     let size = model.facts().vocab_size;
     let invalid = |e| ApiError::new(Code::InvalidValue, Error::Sampler(e).to_string());
     settings.validate().map_err(invalid)?;

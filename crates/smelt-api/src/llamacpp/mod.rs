@@ -12,7 +12,7 @@ use crate::structure::STRUCTURE;
 
 pub use wire::*;
 
-use Kind::{Any, Bool, Integer, Items, List, Number, Text, Texts};
+use Kind::{Any, Bool, Integer, Items, Text, Texts};
 use Support::{Harmless, Only, Required, Yes};
 
 const U31: i64 = i32::MAX as i64;
@@ -64,7 +64,6 @@ static BOTH: &[Param] = &[
         Yes,
         "tell these fields only; `a/b` is the field `b` of `a`",
     ),
-    param("cache_prompt", Bool, Yes, "false computes the whole prompt again; the answer is the same"),
     param(
         "logit_bias",
         Any,
@@ -72,18 +71,8 @@ static BOTH: &[Param] = &[
         "`[[token or text, bias]]`, or an object of them; `false` and -100 ban a token",
     ),
     param("n_keep", Integer(-1, U31), Harmless, NO_SHIFT),
-    param("n_discard", Any, Only(&["0"]), NO_SHIFT),
-    param("n_indent", Any, Only(&["0"]), "use a grammar"),
+    param("n_discard", Integer(0, U31), Harmless, NO_SHIFT),
     param("min_keep", Any, Only(&["0"]), "use a smaller min_p or a larger top_p"),
-    param(
-        "n_cache_reuse",
-        Any,
-        Only(&["0"]),
-        "the cache finds equal beginnings only, so that no answer depends on it",
-    ),
-    param("t_max_predict_ms", Any, Only(&["0", "-1"]), "use n_predict"),
-    param("t_max_prompt_ms", Any, Only(&["0", "-1"]), "go away to end a request"),
-    param("sse_ping_interval", Any, Only(&[]), "a comment comes every 15 s in which nothing else does"),
     param("adaptive_target", Any, Only(&["-1", "-1.0"]), "use top_p or min_p"),
     param("adaptive_decay", Any, Harmless, "only with adaptive_target, which is off"),
     param("image_data", Any, Only(&["[]"]), "prompts are text"),
@@ -93,15 +82,6 @@ static BOTH: &[Param] = &[
     param("speculative.p_min", Any, Harmless, "nothing is drafted; answers are the same with and without it"),
     param("priority", Integer(-1000, 1000), Yes, "lower goes first; 0 is usual"),
     param("user", Any, Harmless, "labels the request"),
-    param(
-        "samplers",
-        List,
-        Yes,
-        "the stages that run, in their order, by name; `penalties` and `dry` come first",
-    ),
-    param("mirostat", Integer(0, 2), Yes, "2 has Mirostat 2 choose in place of the stages; 1 isn't there"),
-    param("mirostat_tau", Number(1e-6, 100.0), Yes, "the surprise that Mirostat aims at, in bits"),
-    param("mirostat_eta", Number(1e-6, 1.0), Yes, "how fast Mirostat follows"),
 ];
 
 static COMPLETION: &[Param] = &[param(
@@ -146,12 +126,6 @@ pub struct Wishes {
     pub n_probs: Option<usize>,
     /// Tell the tokens' ids.
     pub return_tokens: bool,
-    /// The stages that run.
-    pub samplers: Option<Vec<String>>,
-    /// Whether Mirostat is to choose, with its target and its rate, where they are given.
-    pub mirostat: Option<(bool, Option<f32>, Option<f32>)>,
-    /// Use what the cache has of the prompt.
-    pub cache_prompt: bool,
     /// The fields that are told, all if there is none.
     pub response_fields: Vec<String>,
 }
@@ -229,25 +203,11 @@ impl Wishes {
     fn read(fields: &mut params::Fields) -> Result<Self, ApiError> {
         let biases = fields.take("logit_bias").map(biases).transpose()?.unwrap_or_default();
         let n = fields.count("n_cmpl");
-        let mirostat = match fields.integer("mirostat") {
-            Some(1) => return Err(ApiError::unsupported("mirostat", "use 2")),
-            version => {
-                version.map(|n| (n == 2, fields.number("mirostat_tau"), fields.number("mirostat_eta")))
-            }
-        };
-        let name = |name: Value| match name {
-            Value::String(name) => Ok(name),
-            other => Err(ApiError::value("samplers", format!("must hold names, not {}", shown(&other)))),
-        };
-        let samplers = fields.list("samplers").map(|names| names.into_iter().map(name).collect());
         let common = Common::read(fields)?;
         Ok(Self {
             biases,
-            samplers: samplers.transpose()?,
-            mirostat,
             n_probs: fields.count("n_probs").filter(|n| *n > 0),
             return_tokens: fields.bool("return_tokens").unwrap_or(false),
-            cache_prompt: fields.bool("cache_prompt").unwrap_or(true),
             response_fields: fields.texts("response_fields"),
             common: Common { n: n.unwrap_or(common.n), ..common },
         })

@@ -3,13 +3,15 @@
 mod prompt;
 mod wire;
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::message::{ChatMessage, MESSAGE, Role};
 use crate::params::{self, Kind, Param, Params, Support, param};
 use crate::reasoning::{self, Reasoning};
-use crate::sampling::{COMMON, EXTENSIONS, Limits, NARROWER, NO_MIROSTAT, Sampling};
+use crate::sampling::{COMMON, EXTENSIONS, Limits, NARROWER, Sampling};
 use crate::structure::{STRUCTURE, Structure};
 use crate::tools::{self, Tools};
 
@@ -100,21 +102,10 @@ static COMPLETION: &[Param] = &[
 ];
 
 /// The parameters of chat completions.
-pub static CHAT_PARAMS: &[Params] = &[
-    BOTH,
-    CHAT,
-    tools::CHAT,
-    reasoning::CHAT,
-    reasoning::BUDGETS,
-    STRUCTURE,
-    COMMON,
-    NO_MIROSTAT,
-    EXTENSIONS,
-    NARROWER,
-];
+pub static CHAT_PARAMS: &[Params] =
+    &[BOTH, CHAT, tools::CHAT, reasoning::CHAT, reasoning::BUDGETS, STRUCTURE, COMMON, EXTENSIONS, NARROWER];
 /// The parameters of completions.
-pub static COMPLETION_PARAMS: &[Params] =
-    &[BOTH, COMPLETION, STRUCTURE, COMMON, NO_MIROSTAT, EXTENSIONS, NARROWER];
+pub static COMPLETION_PARAMS: &[Params] = &[BOTH, COMPLETION, STRUCTURE, COMMON, EXTENSIONS, NARROWER];
 
 static STREAM_OPTIONS: &[Param] = &[
     param("include_usage", Bool, Yes, "a last chunk tells the usage"),
@@ -146,6 +137,10 @@ pub struct Common {
     pub timings_per_token: bool,
     /// Tell how far the prompt is; only of a stream.
     pub return_progress: bool,
+    /// Compute the prompt even where the cache has it.
+    pub fresh: bool,
+    /// How long a stream may tell nothing before it gives a sign; `None` is the server's choice.
+    pub silence: Option<Duration>,
     /// Fields that nobody knows.
     pub unknown: Vec<String>,
 }
@@ -189,9 +184,19 @@ impl Common {
             timings_per_token: fields.bool("timings_per_token").unwrap_or(false),
             return_progress: fields.bool("return_progress").unwrap_or(false)
                 && fields.bool("stream") == Some(true),
+            fresh: fields.bool("cache_prompt") == Some(false),
+            silence: silence(fields),
             unknown,
         })
     }
+}
+
+/// How long a stream may tell nothing, where a request says it.
+pub(crate) fn silence(fields: &params::Fields) -> Option<Duration> {
+    fields.integer("sse_ping_interval").map(|seconds| match u64::try_from(seconds) {
+        Ok(0) | Err(_) => Duration::MAX,
+        Ok(seconds) => Duration::from_secs(seconds),
+    })
 }
 
 /// A request for chat completions.

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::message::ChatMessage;
-use crate::openai::{Common, MOST_LOGPROBS, StreamOptions};
+use crate::openai::{Common, MOST_LOGPROBS, StreamOptions, silence};
 use crate::params::{Fields, Kind, Param, Params, Support, param};
 use crate::reasoning::{self, Reasoning};
-use crate::sampling::{COMMON, EXTENSIONS, Limits, NARROWER, NO_MIROSTAT, Sampling};
+use crate::sampling::{COMMON, EXTENSIONS, Limits, NARROWER, Sampling};
 use crate::structure::{self, STRUCTURE, Structure};
 use crate::tools::{self, Tools};
 
@@ -69,17 +69,8 @@ static ANSWER: &[Param] = &[
 ];
 
 /// The parameters of responses.
-pub static RESPONSES_PARAMS: &[Params] = &[
-    CONVERSATION,
-    ANSWER,
-    tools::RESPONSES,
-    reasoning::BUDGETS,
-    STRUCTURE,
-    COMMON,
-    NO_MIROSTAT,
-    EXTENSIONS,
-    NARROWER,
-];
+pub static RESPONSES_PARAMS: &[Params] =
+    &[CONVERSATION, ANSWER, tools::RESPONSES, reasoning::BUDGETS, STRUCTURE, COMMON, EXTENSIONS, NARROWER];
 /// The parameters of counting tokens.
 pub static INPUT_TOKENS_PARAMS: &[Params] = &[CONVERSATION, tools::RESPONSES, reasoning::BUDGETS, STRUCTURE];
 
@@ -236,6 +227,8 @@ impl ResponsesRequest {
             structure: None,
             timings_per_token: false,
             return_progress: false,
+            fresh: fields.bool("cache_prompt") == Some(false),
+            silence: silence(&fields),
             unknown: Vec::new(),
         };
         Ok(Self {

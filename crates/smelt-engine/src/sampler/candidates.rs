@@ -125,6 +125,14 @@ impl Candidates {
         }
     }
 
+    /// Takes these tokens and logits in place of all that there are.
+    pub(super) fn replace(&mut self, items: &[(u32, f64)]) {
+        self.items.clear();
+        self.items.extend(items.iter().map(|&(id, logit)| Candidate { logit: logit as f32 + 0.0, id }));
+        self.order = Order::None;
+        self.sort();
+    }
+
     pub(super) fn max(&self) -> f64 {
         f64::from(self.items.iter().fold(f32::NEG_INFINITY, |max, candidate| max.max(candidate.logit)))
     }

@@ -15,7 +15,9 @@ mod dry;
 mod edits;
 mod error;
 mod history;
+mod infill;
 mod logprobs;
+mod names;
 mod recommended;
 mod settings;
 mod stages;
@@ -23,11 +25,13 @@ mod stages;
 pub use dry::{MAX_BREAKER_TOKENS, breaker_sequences};
 pub use error::SampleError;
 pub use logprobs::{LogProbs, top_logprobs};
+pub use names::Named;
 pub use recommended::{Recommendation, Recommended, Wish};
 pub use settings::{Mirostat, SamplerSettings, Stage};
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
+use smelt_tokenizer::Tokenizer;
 
 use candidates::Candidates;
 use dry::Dry;
@@ -50,6 +54,7 @@ pub struct Sampler {
     /// Mirostat's threshold in bits.
     mu: Option<f64>,
     candidates: Candidates,
+    tokenizer: Option<Tokenizer>,
     undo: Vec<(u32, f32)>,
 }
 
@@ -82,9 +87,16 @@ impl Sampler {
             // The authors start at twice the target.
             mu: settings.mirostat.map(|mirostat| 2.0 * f64::from(mirostat.tau)),
             candidates: Candidates::new(),
+            tokenizer: None,
             undo: Vec::new(),
             settings,
         })
+    }
+
+    /// Tells it what tokens stand for, which [`Stage::Infill`] needs: without, that stage leaves all candidates.
+    #[must_use]
+    pub fn knowing(self, tokenizer: Tokenizer) -> Self {
+        Self { tokenizer: Some(tokenizer), ..self }
     }
 
     /// The seed in use, also when it was picked at random: with it in the settings, the same tokens come again.
@@ -105,7 +117,7 @@ impl Sampler {
     /// [`SampleError::NotFinite`] if a logit is NaN or +inf, [`SampleError::AllMasked`] if no token can be chosen,
     /// [`SampleError::WrongLength`] if there are not as many logits as tokens.
     pub fn sample(&mut self, logits: &mut [f32]) -> Result<u32, SampleError> {
-        if self.settings.is_greedy() {
+        if self.is_arg_max() {
             return self.with_edits(logits, |_, edited| arg_max(edited).ok_or(SampleError::AllMasked));
         }
         let (chance, point) = draws(&mut self.rng);
@@ -123,7 +135,7 @@ impl Sampler {
     /// # Errors
     /// Those of [`Sampler::sample`].
     pub fn distribution(&mut self, logits: &mut [f32]) -> Result<Vec<(u32, f32)>, SampleError> {
-        if self.settings.is_greedy() {
+        if self.is_arg_max() {
             return self.with_edits(logits, |_, edited| {
                 arg_max(edited).map(|token| vec![(token, 1.0)]).ok_or(SampleError::AllMasked)
             });
@@ -141,10 +153,15 @@ impl Sampler {
         self.history.push(token);
     }
 
+    /// Whether the greatest logit is the choice, whatever else there is: only [`Stage::Infill`] may end an answer before.
+    fn is_arg_max(&self) -> bool {
+        self.settings.is_greedy() && !self.stages.contains(&Stage::Infill)
+    }
+
     /// Leaves the tokens that the step may choose from in `candidates`.
     fn narrow(&mut self, logits: &mut [f32], chance: f64) -> Result<(), SampleError> {
         self.with_edits(logits, |sampler, edited| {
-            let Self { settings, stages, candidates, mu, .. } = sampler;
+            let Self { settings, stages, candidates, tokenizer, mu, .. } = sampler;
             let (any, rest) = match stages.split_first() {
                 Some((Stage::TopK, rest)) => (candidates.fill_top(edited, settings.top_k as usize), rest),
                 _ => (candidates.fill(edited), stages.as_slice()),
@@ -153,7 +170,13 @@ impl Sampler {
                 return Err(SampleError::AllMasked);
             }
             for &stage in rest {
-                stages::run(stage, settings, candidates, chance);
+                match (stage, &*tokenizer) {
+                    (Stage::Infill, Some(tokenizer)) => infill::run(tokenizer, edited, candidates),
+                    _ => stages::run(stage, settings, candidates, chance),
+                }
+            }
+            if settings.is_greedy() {
+                candidates.keep_top(1);
             }
             if let Some(mu) = *mu {
                 stages::mirostat(mu, candidates);

@@ -2,7 +2,7 @@
 
 use smelt_checkpoint::{Metadata, Value};
 
-use super::{Mirostat, SamplerSettings, Stage};
+use super::{Mirostat, Named, SamplerSettings, Stage};
 
 /// One recommendation that can be followed.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,15 +61,6 @@ fn set_mirostat(settings: &mut SamplerSettings, set: impl FnOnce(&mut Mirostat))
         set(mirostat);
     }
 }
-
-/// The stages under llama.cpp's other names; `None` for what always comes before the stages here.
-const OTHER_NAMES: [(&str, Option<Stage>); 5] = [
-    ("typ_p", Some(Stage::Typical)),
-    ("typical", Some(Stage::Typical)),
-    ("temp", Some(Stage::Temperature)),
-    ("penalties", None),
-    ("dry", None),
-];
 
 impl Recommended {
     /// Reads the keys of a file. What they hold was written by anyone, so nothing in them is an error.
@@ -156,11 +147,11 @@ fn chain(value: &Value) -> Result<Vec<Stage>, String> {
     };
     let mut stages = Vec::new();
     for name in text.split(SEPARATOR).map(str::trim).filter(|name| !name.is_empty()) {
-        let other = OTHER_NAMES.iter().find(|other| other.0 == name).map(|other| other.1);
-        match (Stage::from_name(name), other) {
-            (Some(stage), _) | (None, Some(Some(stage))) => stages.push(stage),
-            (None, Some(None)) => {}
-            (None, None) => return Err(format!("there is no stage {name:?}")),
+        match Named::of(name) {
+            Some(Named::Stage(stage)) => stages.push(stage),
+            // What always comes before the stages.
+            Some(Named::Penalties | Named::Dry) => {}
+            None => return Err(format!("there is no stage {name:?}")),
         }
     }
     Ok(stages)

@@ -28,6 +28,9 @@ pub enum Stage {
     Xtc,
     /// Divides the logits by the (dynamic) temperature ([`SamplerSettings::temperature`]).
     Temperature,
+    /// For text between other text: ends early, and joins tokens of which one begins another. It has to know
+    /// the vocabulary ([`super::Sampler::knowing`]).
+    Infill,
 }
 
 impl Stage {
@@ -45,12 +48,8 @@ impl Stage {
             Self::MinP => "min_p",
             Self::Xtc => "xtc",
             Self::Temperature => "temperature",
+            Self::Infill => "infill",
         }
-    }
-
-    /// The stage of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::DEFAULT_CHAIN.into_iter().find(|stage| stage.name() == name)
     }
 }
 
@@ -280,6 +279,7 @@ impl SamplerSettings {
             Stage::MinP => self.min_p > 0.0,
             Stage::Xtc => self.xtc_probability > 0.0 && self.xtc_threshold <= 0.5,
             Stage::Temperature => self.temperature != 1.0 || self.dynatemp_range > 0.0,
+            Stage::Infill => true,
         }
     }
 

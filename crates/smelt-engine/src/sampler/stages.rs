@@ -17,6 +17,8 @@ pub(super) fn run(stage: Stage, settings: &SamplerSettings, candidates: &mut Can
             }
         }
         Stage::Temperature => scale(settings, candidates),
+        // What tokens stand for is not known.
+        Stage::Infill => {}
     }
 }
 

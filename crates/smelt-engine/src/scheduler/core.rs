@@ -395,7 +395,7 @@ impl Core {
     fn finish(&mut self, key: Key, answer: Answer, finish: Finish) {
         self.cache.end(answer.held, &answer.tokens);
         match finish {
-            Finish::MaxTokens | Finish::ContextFull => self.stats.finished_length += 1,
+            Finish::MaxTokens | Finish::Line | Finish::ContextFull => self.stats.finished_length += 1,
             Finish::EndOfGeneration(_) | Finish::StopString(_) | Finish::Cancelled => {
                 self.stats.finished_stop += 1;
             }

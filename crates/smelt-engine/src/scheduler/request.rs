@@ -2,6 +2,7 @@
 
 use crate::constraint::Constraint;
 use crate::emitter::TokenInfo;
+use crate::lines::LineLimits;
 use crate::sampler::SamplerSettings;
 use crate::{Error, Finish};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ pub struct Request<C = Box<dyn Constraint>> {
     pub sampler: SamplerSettings,
     /// Strings that end an answer; nothing of them is emitted.
     pub stop: Vec<String>,
+    /// Lines that end an answer.
+    pub lines: LineLimits,
     /// Tokens per answer; `None` for as many as the context holds, 0 to compute the prompt only.
     pub max_tokens: Option<usize>,
     /// Answers, 1 to [`MAX_CHOICES`]. The prompt is computed once.
@@ -71,6 +74,7 @@ impl<C> Request<C> {
             prompt,
             sampler,
             stop: Vec::new(),
+            lines: LineLimits::default(),
             max_tokens: None,
             n: 1,
             logprobs: None,
@@ -88,12 +92,13 @@ impl<C> Request<C> {
     /// The same request with another constraint.
     #[must_use]
     pub fn held_to<D>(self, constraint: Option<D>) -> Request<D> {
-        let Self { prompt, sampler, stop, max_tokens, n, logprobs, prompt_logprobs, fresh, .. } = self;
-        let Self { progress, ignore_eos, show_special, shown, priority, .. } = self;
+        let Self { prompt, sampler, stop, lines, max_tokens, n, logprobs, prompt_logprobs, .. } = self;
+        let Self { fresh, progress, ignore_eos, show_special, shown, priority, .. } = self;
         Request {
             prompt,
             sampler,
             stop,
+            lines,
             max_tokens,
             n,
             logprobs,

@@ -301,6 +301,7 @@ fn emitters(request: &Request, model: &Arc<Model>, limits: &Limits) -> Result<Ve
         let emission = Emission {
             sampler,
             stop: request.stop.clone(),
+            lines: request.lines,
             max_tokens: request.max_tokens,
             context: limits.context,
             ignore_eos: request.ignore_eos,

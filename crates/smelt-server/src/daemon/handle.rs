@@ -232,7 +232,7 @@ impl Shared {
         let mut known = self.known();
         for end in ends {
             match end {
-                Finish::MaxTokens | Finish::ContextFull => known.ended_length += 1,
+                Finish::MaxTokens | Finish::Line | Finish::ContextFull => known.ended_length += 1,
                 Finish::EndOfGeneration(_) | Finish::StopString(_) | Finish::Cancelled => {
                     known.ended_stop += 1;
                 }

@@ -14,12 +14,12 @@ use smelt_engine::tokenizer::Special;
 use smelt_engine::tokenizer::answer::ReaderOptions;
 use smelt_engine::{Finish, Infill, TokenInfo};
 
-use super::{generation_settings, stages};
+use super::generation_settings;
 use crate::app::{Call, json};
 use crate::daemon::Request;
 use crate::generation::{Answer, Generation, News, text};
 use crate::models::Loaded;
-use crate::openai::request;
+use crate::openai::{request, silence};
 use crate::prompt::{self, beside};
 use crate::stream::{Framing, Gone, Pieces, respond, to_json};
 use crate::structure;
@@ -60,10 +60,8 @@ async fn answer(
     settle_biases(&model, &mut wishes)?;
     let constraint = wishes.common.structure.take().map(structure::requirement).transpose()?;
     let requests = prompts.into_iter().map(|tokens| {
-        let (logprobs, fresh, constraint) = (wishes.n_probs, !wishes.cache_prompt, constraint.clone());
-        let mut request = Request { logprobs, fresh, constraint, ..request(&model, tokens, &wishes.common)? };
-        stages::settle(&wishes, &mut request.sampler)?;
-        Ok(request)
+        let (logprobs, constraint) = (wishes.n_probs, constraint.clone());
+        Ok(Request { logprobs, constraint, ..request(&model, tokens, &wishes.common)? })
     });
     let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
     let form = Form {
@@ -151,7 +149,9 @@ impl Form {
         let (stop_type, stopping_word) = match finish {
             Finish::EndOfGeneration(_) => (StopType::Eos, None),
             Finish::StopString(i) => (StopType::Word, settings.stop.get(i).cloned()),
-            Finish::MaxTokens | Finish::ContextFull | Finish::Cancelled => (StopType::Limit, None),
+            Finish::MaxTokens | Finish::Line | Finish::ContextFull | Finish::Cancelled => {
+                (StopType::Limit, None)
+            }
         };
         Completion {
             index: prompt * self.wishes.common.n + index,
@@ -213,7 +213,7 @@ struct Writer {
 
 impl Writer {
     async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
-        let every = self.call.app.settings.limits.keep_alive;
+        let every = silence(&self.call, &self.form.wishes.common);
         loop {
             match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
                 Ok(Some((prompt, news))) => self.tell(&generation, prompt, news).await?,

@@ -1,7 +1,6 @@
 //! llama.cpp's own routes.
 
 mod completion;
-mod stages;
 
 use axum::response::Response;
 use smelt_api::llamacpp::{
@@ -17,6 +16,7 @@ use crate::app::{Call, json};
 use crate::daemon::Request;
 use crate::info::VERSION;
 use crate::prompt;
+use crate::stages;
 
 /// What the server is.
 pub(crate) async fn props(call: Call) -> Result<Response, ApiError> {
@@ -111,7 +111,7 @@ fn generation_settings(request: &Request, stream: bool) -> GenerationSettings {
         logit_bias: sampler.logit_bias.iter().map(bias).collect(),
         n_probs: request.logprobs.unwrap_or(0),
         min_keep: 0,
-        samplers: sampler.chain.iter().map(|stage| stage.name()).collect(),
+        samplers: stages::names(sampler),
         timings_per_token: false,
         post_sampling_probs: false,
         lora: [],

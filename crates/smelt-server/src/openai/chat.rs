@@ -1,6 +1,7 @@
 //! `/v1/chat/completions`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::response::Response;
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use smelt_api::{ApiError, Timings};
 use smelt_engine::TokenInfo;
 use smelt_engine::tokenizer::answer::{Part, ToolCall as CompleteCall};
 
-use super::{chat_logprob, fingerprint, finish_reason, request, usage};
+use super::{chat_logprob, fingerprint, finish_reason, request, silence, usage};
 use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
 use crate::daemon::Request;
@@ -36,6 +37,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let n = request.n;
     let generation = Generation::submit(&call, &model, vec![request], &prompt.reading).await?;
     let head = Head { id: format!("chatcmpl-{}", call.id), created: seconds(Timestamp::now()), model };
+    let silence = silence(&call, &wanted.common);
     match wanted.common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {
             let writer = Writer {
@@ -47,6 +49,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
                 with_logprobs: logprobs.is_some(),
                 always: wanted.common.timings_per_token,
                 tells_progress: wanted.common.return_progress,
+                silence,
                 timings: None,
                 verbose,
             };
@@ -154,6 +157,8 @@ struct Writer {
     always: bool,
     /// Tell how far the prompt is.
     tells_progress: bool,
+    /// How long it may tell nothing.
+    silence: Duration,
     /// What the next chunk tells of them.
     timings: Option<Timings>,
     /// What the next chunk tells of the prompt.
@@ -162,10 +167,9 @@ struct Writer {
 
 impl Writer {
     async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
-        let every = self.call.app.settings.limits.keep_alive;
         let (mut prompt, mut cached, mut completion, mut reasoning) = (0, 0, 0, 0);
         loop {
-            match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
+            match self.pieces.alive(self.silence, ": waiting\n\n", generation.next()).await? {
                 Ok(Some((_, news))) => {
                     match &news {
                         News::Started { cached_tokens, prompt_tokens } => {

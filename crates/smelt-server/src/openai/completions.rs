@@ -1,5 +1,7 @@
 //! `/v1/completions`.
 
+use std::time::Duration;
+
 use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -12,7 +14,7 @@ use smelt_engine::tokenizer::Special;
 use smelt_engine::tokenizer::answer::ReaderOptions;
 use smelt_engine::{Finish, TokenInfo};
 
-use super::{fingerprint, finish_reason, request, usage};
+use super::{fingerprint, finish_reason, request, silence, usage};
 use crate::app::{Call, json};
 use crate::daemon::Request;
 use crate::generation::{Generation, News, text};
@@ -54,7 +56,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
         timings: None,
         prompt_progress: None,
     };
-    let (n, stop) = (common.n, common.limits.stop);
+    let (n, silence, stop) = (common.n, silence(&call, &common), common.limits.stop);
     let choices = |echo: &Option<String>| {
         (0..n).map(|_| Choice::new(echo.clone(), logprobs.is_some())).collect::<Vec<Choice>>()
     };
@@ -62,7 +64,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let (always, tells_progress) = (common.timings_per_token, common.return_progress);
     match common.stream {
         Some(options) => Ok(respond(Framing::Events, |pieces| {
-            Writer { pieces, call, chunk, options, always, tells_progress, n, stop, choices }
+            Writer { pieces, call, chunk, options, always, tells_progress, silence, n, stop, choices }
                 .write(generation)
         })),
         None => complete(chunk, generation, n, &stop, choices).await,
@@ -191,6 +193,8 @@ struct Writer {
     always: bool,
     /// Tell how far prompts are.
     tells_progress: bool,
+    /// How long it may tell nothing.
+    silence: Duration,
     n: usize,
     stop: Vec<String>,
     choices: Vec<Choice>,
@@ -198,10 +202,9 @@ struct Writer {
 
 impl Writer {
     async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
-        let every = self.call.app.settings.limits.keep_alive;
         let mut total = (0, 0, 0);
         loop {
-            match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
+            match self.pieces.alive(self.silence, ": waiting\n\n", generation.next()).await? {
                 Ok(Some((prompt, news))) => {
                     match &news {
                         News::Started { cached_tokens, prompt_tokens } => {

@@ -4,10 +4,13 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod responses;
 
+use std::time::Duration;
+
 use smelt_api::openai::{ChatLogprob, Common, FinishReason, TokenLogprob, Usage};
 use smelt_api::{ApiError, openai};
-use smelt_engine::{Finish, TokenInfo};
+use smelt_engine::{Finish, LineLimits, TokenInfo};
 
+use crate::app::Call;
 use crate::daemon::Request;
 use crate::generation::Answered;
 use crate::info::VERSION;
@@ -24,7 +27,7 @@ pub(crate) fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
     match finish {
         Finish::EndOfGeneration(_) | Finish::StopString(_) if has_calls => FinishReason::ToolCalls,
         Finish::EndOfGeneration(_) | Finish::StopString(_) => FinishReason::Stop,
-        Finish::MaxTokens | Finish::ContextFull | Finish::Cancelled => FinishReason::Length,
+        Finish::MaxTokens | Finish::Line | Finish::ContextFull | Finish::Cancelled => FinishReason::Length,
     }
 }
 
@@ -36,11 +39,18 @@ pub(crate) fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Resu
         priority: common.priority,
         max_tokens: limits.max_tokens,
         stop: limits.stop.clone(),
+        lines: LineLimits { indent: limits.indent, time: limits.line_time },
         progress: common.return_progress,
+        fresh: common.fresh,
         ignore_eos: limits.ignore_eos,
         show_special: limits.show_special,
         ..Request::new(tokens, prompt::sampler(model, &common.sampling)?)
     })
+}
+
+/// How long a stream tells nothing before it gives a sign: as the request says, or the server.
+pub(crate) fn silence(call: &Call, common: &Common) -> Duration {
+    common.silence.unwrap_or(call.app.settings.limits.keep_alive)
 }
 
 /// The tokens of a request with all its prompts.

@@ -14,7 +14,7 @@ fn ask(n: usize) -> Value {
 }
 
 /// The documents of a stream, which ends without a mark.
-fn pieces(reply: Reply) -> Vec<Value> {
+pub(crate) fn pieces(reply: Reply) -> Vec<Value> {
     assert_eq!((reply.status, reply.header("content-type")), (200, "text/event-stream"));
     let data = reply.lines().filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
     data.map(|text| serde_json::from_str(&text).unwrap()).collect()
@@ -24,7 +24,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap()
 }
 
-fn scripted() -> Running {
+pub(crate) fn scripted() -> Running {
     let model = ModelSource { file: scripted::model(), ..source(256) };
     let running = Running::start(Settings::default(), vec![model]);
     running.wait(|| running.get("/health").status == 200);
@@ -182,9 +182,6 @@ fn what_can_not_be_done_is_refused_by_name() {
         (text(&error["code"]).to_owned(), error["param"].as_str().unwrap_or_default().to_owned())
     };
     let unsupported = [
-        json!({"id_slot": 0}),
-        json!({"n_discard": 5}),
-        json!({"n_indent": 2}),
         json!({"post_sampling_probs": true}),
         json!({"mirostat": 1}),
         json!({"lora": [{"id": 0, "scale": 1}]}),
@@ -456,12 +453,12 @@ fn stages_run_as_they_are_listed() {
     let chosen = server.ask(COMPLETION, &with(&ask(8), only));
     assert_eq!(
         (&chosen["content"], &chosen["generation_settings"]["samplers"]),
-        (&greedy, &json!(["top_k"]))
+        (&greedy, &json!(["penalties", "dry", "top_k"]))
     );
     // What isn't listed is off; llama.cpp's own name of a stage is known.
     let unlisted = json!({"samplers": ["typ_p", "temperature"], "repeat_penalty": 1.5, "dry_multiplier": 1});
     let unlisted = server.ask(COMPLETION, &with(&ask(2), unlisted))["generation_settings"].clone();
-    assert_eq!(unlisted["samplers"], json!(["typical_p", "temperature"]));
+    assert_eq!(unlisted["samplers"], json!(["penalties", "dry", "typical_p", "temperature"]));
     assert_eq!((&unlisted["repeat_penalty"], &unlisted["dry_multiplier"]), (&json!(1.0), &json!(0.0)));
     let mirostat = json!({"mirostat": 2, "mirostat_tau": 3, "temperature": 1, "seed": 1});
     let mirostat = server.ask(COMPLETION, &with(&ask(4), mirostat))["generation_settings"].clone();
@@ -469,11 +466,22 @@ fn stages_run_as_they_are_listed() {
     let breakers = json!({"dry_multiplier": 1, "dry_sequence_breakers": ["\n", ":"]});
     assert_eq!(server.ask(COMPLETION, &with(&ask(4), breakers))["tokens_predicted"], 4);
     let wrong = [
-        (json!({"samplers": ["infill"]}), "samplers"),
+        (json!({"samplers": ["no_such"]}), "samplers"),
+        (json!({"samplers": vec!["top_k"; 33]}), "samplers"),
+        (json!({"samplers": 5}), "samplers"),
         (json!({"samplers": ["top_k", "dry"]}), "samplers"),
         (json!({"samplers": ["top_k", "top_k"]}), "samplers"),
         (json!({"samplers": [1]}), "samplers"),
         (json!({"samplers": "kfy"}), "samplers"),
+        (json!({"samplers": "kk"}), "samplers"),
+        (json!({"n_indent": -1}), "n_indent"),
+        (json!({"n_indent": "2"}), "n_indent"),
+        (json!({"t_max_predict_ms": -2}), "t_max_predict_ms"),
+        (json!({"t_max_prompt_ms": "soon"}), "t_max_prompt_ms"),
+        (json!({"id_slot": 0.5}), "id_slot"),
+        (json!({"n_cache_reuse": -1}), "n_cache_reuse"),
+        (json!({"cache_prompt": 1}), "cache_prompt"),
+        (json!({"sse_ping_interval": -2}), "sse_ping_interval"),
         (json!({"dry_sequence_breakers": [""]}), "dry_sequence_breakers"),
     ];
     for (body, param) in wrong {

@@ -7,6 +7,7 @@ mod daemon;
 mod embeddings;
 mod life;
 mod llamacpp;
+mod llamacpp_clients;
 mod odd;
 mod ollama;
 mod openai;

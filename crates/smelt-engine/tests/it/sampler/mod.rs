@@ -1,6 +1,7 @@
 //! The sampler against plain `f64` definitions, hand values, and statistics.
 
 mod edits;
+mod infill;
 mod recommended;
 mod reference;
 mod stages;

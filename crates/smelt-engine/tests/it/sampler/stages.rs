@@ -21,6 +21,8 @@ fn settings_of(stage: Stage, rng: &mut Rng) -> SamplerSettings {
                 (s.dynatemp_range, s.dynatemp_exponent) = (rng.f32() * 1.5, rng.f32() * 2.0 + 0.1);
             }
         }
+        // Has nothing to set.
+        Stage::Infill => {}
     }
     s
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use smelt_engine::sampler::{Mirostat, SampleError, Sampler, SamplerSettings, Stage};
+use smelt_engine::sampler::{Mirostat, Named, SampleError, Sampler, SamplerSettings, Stage};
 
 use super::random_logits;
 
@@ -263,8 +263,13 @@ fn lists_in_the_settings_are_checked() {
     let chain = vec![Stage::TopK, Stage::MinP, Stage::TopK];
     let error = SamplerSettings { chain, ..SamplerSettings::default() }.validate().unwrap_err();
     assert_eq!(error, SampleError::RepeatedStage { stage: "top_k" });
-    for stage in Stage::DEFAULT_CHAIN {
-        assert_eq!(Stage::from_name(stage.name()), Some(stage));
+    for named in Named::all() {
+        assert_eq!(Named::of(named.name()), Some(named));
     }
-    assert_eq!(Stage::from_name("magic"), None);
+    for (name, stage) in
+        [("top-k", Stage::TopK), ("TypP", Stage::Typical), ("temp", Stage::Temperature), ("i", Stage::Infill)]
+    {
+        assert_eq!(Named::of(name), Some(Named::Stage(stage)));
+    }
+    assert_eq!(Named::of("magic"), None);
 }

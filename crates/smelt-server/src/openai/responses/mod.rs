@@ -17,7 +17,7 @@ use smelt_engine::Finish;
 use self::assembly::{Assembly, Extras};
 use self::store::Kept;
 pub(crate) use self::store::Store;
-use super::request;
+use super::{request, silence};
 use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
 use crate::generation::{Generation, News};
@@ -26,6 +26,7 @@ use crate::models::Loaded;
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
     let mut wanted = ResponsesRequest::read(&call.body)?;
@@ -57,6 +58,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, ApiError> {
         },
         kept: wanted.store.then_some((wanted.conversation.input, wanted.conversation.previous)),
         prompt: (0, 0),
+        silence: silence(&call, &wanted.common),
         call,
     };
     match wanted.common.stream {
@@ -140,6 +142,8 @@ async fn encode(call: &Call, conversation: &mut Conversation) -> Result<(Arc<Loa
 /// A response that is being made.
 struct Writer {
     call: Call,
+    /// How long a stream of it may tell nothing.
+    silence: Duration,
     response: Response,
     assembly: Assembly,
     /// The input, and what it goes on behind, if the response is to be kept.
@@ -230,11 +234,10 @@ struct Stream {
 
 impl Stream {
     async fn write(mut self, mut generation: Generation) -> Result<(), Gone> {
-        let every = self.writer.call.app.settings.limits.keep_alive;
         let response = self.writer.response.clone();
         self.tell(vec![Event::Created { response }]).await?;
         loop {
-            match self.pieces.alive(every, ": waiting\n\n", generation.next()).await? {
+            match self.pieces.alive(self.writer.silence, ": waiting\n\n", generation.next()).await? {
                 Ok(Some((_, news))) => {
                     let is_end = matches!(news, News::Finished { .. });
                     let events = self.writer.take(news);
