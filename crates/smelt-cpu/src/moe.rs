@@ -174,11 +174,11 @@ pub(crate) fn run(x: &Moe, rows: usize, memory: &mut Memory, pool: &Pool, contex
     let down_out = View::new(down_out, down.n_out);
 
     let inputs = [&gate, &up].map(|weight| (weight, &context.acts[kind_index(weight.kernel.activation())]));
-    experts(pool, groups, &[&gate, &up], |worker, group, columns| {
+    experts(pool, groups, &[&gate, &up], |worker, group, columns, next| {
         let tokens = Tokens::List(&rows_of_slots[group.slots.clone()]);
         for ((weight, acts), out) in inputs.iter().zip([gate_out, up_out]) {
             // SAFETY: the columns of the group's slots are this chunk's, and the worker is the pool's.
-            unsafe { context.multiply(weight, (group, columns.clone()), (acts, tokens), out, worker) };
+            unsafe { context.multiply(weight, (group, columns.clone(), next), (acts, tokens), out, worker) };
         }
         for slot in group.slots.clone() {
             // SAFETY: as above, and the two are different buffers.
@@ -194,10 +194,10 @@ pub(crate) fn run(x: &Moe, rows: usize, memory: &mut Memory, pool: &Pool, contex
         writer.write(slot, gate_out.row(slot), context.isa);
     });
 
-    experts(pool, groups, &[&down], |worker, group, columns| {
+    experts(pool, groups, &[&down], |worker, group, columns, next| {
         let tokens = Tokens::from(group.slots.clone());
         // SAFETY: as for the first region.
-        unsafe { context.multiply(&down, (group, columns), (acts, tokens), down_out, worker) };
+        unsafe { context.multiply(&down, (group, columns, next), (acts, tokens), down_out, worker) };
     });
 
     pool.chunks(rows, |_, row| {
@@ -228,7 +228,7 @@ impl ExpertWeight<'_> {
 }
 
 impl Context<'_> {
-    /// Some columns of a group's slots. The list of `tokens` (rows of the step) counts its results from 0, their range
+    /// Some columns of a group's slots; `next` is the expert that the worker goes on with, if it is another one. The list of `tokens` (rows of the step) counts its results from 0, their range
     /// (slots) from the first slot of all.
     ///
     /// # Safety
@@ -236,7 +236,7 @@ impl Context<'_> {
     unsafe fn multiply(
         &self,
         weight: &ExpertWeight<'_>,
-        (group, columns): (&Group, Range<usize>),
+        (group, columns, next): (&Group, Range<usize>, Option<usize>),
         (acts, tokens): (&QuantizedActs, Tokens<'_>),
         out: View,
         worker: usize,
@@ -245,6 +245,7 @@ impl Context<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             let scratch = self.scratch.get(worker);
+            scratch.expect(next.map(|expert| weight.of(expert)));
             let bytes = weight.of(group.expert);
             matmul_rows(
                 &weight.kernel,
@@ -266,27 +267,30 @@ impl Context<'_> {
     }
 }
 
-/// Runs `f(worker, group, columns)` for pieces of every group's output of `weights`, which have one shape.
+/// Runs `f(worker, group, columns, next)` for pieces of every group's output of `weights`, which have one shape. `next` is the
+/// expert that the worker goes on with, if it is another one.
 fn experts(
     pool: &Pool,
     groups: &[Group],
     weights: &[&ExpertWeight<'_>],
-    f: impl Fn(usize, &Group, Range<usize>) + Sync,
+    f: impl Fn(usize, &Group, Range<usize>, Option<usize>) + Sync,
 ) {
     let most = groups.iter().map(|group| group.slots.len()).max().unwrap_or(0);
     let (n_out, granule) = (weights[0].n_out, weights[0].kernel.row_granule(most));
     let step = chunk_rows(groups.len() * n_out, most, granule, pool.threads()).min(n_out);
     let pieces = n_out.div_ceil(step);
-    let run = |worker, chunk| {
+    let run = |worker: usize, chunk: usize| {
         let first = chunk % pieces * step;
-        f(worker, &groups[chunk / pieces], first..(first + step).min(n_out));
+        let next = if (chunk + 1) % pieces == 0 { groups.get((chunk + 1) / pieces) } else { None };
+        let columns = first..(first + step).min(n_out);
+        f(worker, &groups[chunk / pieces], columns, next.map(|group| group.expert));
     };
     if most > FEW {
         return pool.chunks(groups.len() * pieces, run);
     }
     pool.runs(groups.len() * pieces, Pace { most: 1, leave: 0 }, |worker, chunks, continues| {
         for chunk in chunks.clone() {
-            if chunk % pieces == 0 || chunk == chunks.start && !continues {
+            if chunk == chunks.start && !continues {
                 for weight in weights {
                     let bytes = weight.of(groups[chunk / pieces].expert);
                     prefetch_few(&weight.kernel, bytes, bytes.len() / n_out, chunk % pieces * step);

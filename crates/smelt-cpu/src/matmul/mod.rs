@@ -28,6 +28,7 @@ pub use acts::{ActsWriter, QuantizedActs, Tokens};
 use crate::isa::{Isa, Line, prefetch};
 use class::Class;
 use core::marker::PhantomData;
+use core::num::NonZero;
 use core::ops::Range;
 pub(crate) use few::FEW;
 use few::Few;
@@ -50,9 +51,17 @@ pub struct Scratch {
     order: Order,
     /// A copy of the last rows, where they don't fill a panel.
     edge: Vec<u8>,
+    /// See [`Scratch::expect`].
+    next: Option<NonZero<usize>>,
 }
 
 impl Scratch {
+    /// Behind the rows of its next matmul the thread reads what begins at `next`, if that isn't the row behind them: it is asked
+    /// for while the last ones are multiplied. It is an address, not a borrow: nothing but prefetches uses it.
+    pub(crate) fn expect(&mut self, next: Option<&[u8]>) {
+        self.next = next.and_then(|bytes| NonZero::new(bytes.as_ptr().addr()));
+    }
+
     /// Grows the sums to `n` lines.
     fn fit_sums(&mut self, n: usize) {
         if self.sums.len() < n {
@@ -274,7 +283,9 @@ pub unsafe fn matmul_rows(
     if rows.is_empty() || tokens.is_empty() {
         return;
     }
-    let job = Job { kernel, weights: Weights { bytes: weights, row_bytes }, acts, tokens, out };
+    let behind = weights.as_ptr().wrapping_add(rows.end * row_bytes);
+    let next = scratch.next.take().map_or(behind, |next| core::ptr::without_provenance(next.get()));
+    let job = Job { kernel, weights: Weights { bytes: weights, row_bytes, next }, acts, tokens, out };
     // SAFETY: the caller's promise is handed on.
     unsafe {
         match kernel.path {
@@ -375,7 +386,7 @@ impl Job<'_> {
     /// # Safety
     /// As [`matmul_rows`].
     unsafe fn row_by_row(&self, rows: Range<usize>) {
-        let Weights { bytes, row_bytes } = self.weights;
+        let Weights { bytes, row_bytes, .. } = self.weights;
         for r in rows {
             let bytes = &bytes[r * row_bytes..][..row_bytes];
             for t in 0..self.tokens.len() {

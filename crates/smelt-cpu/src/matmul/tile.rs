@@ -11,6 +11,8 @@ pub(crate) const PANEL: usize = 16;
 pub(crate) struct Panel<'a> {
     bytes: &'a [u8],
     row_bytes: usize,
+    /// Where what is read behind it begins.
+    next: *const u8,
 }
 
 /// Rows of packed blocks, one after the other.
@@ -18,6 +20,8 @@ pub(crate) struct Panel<'a> {
 pub(crate) struct Weights<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) row_bytes: usize,
+    /// Where what is read behind the last row begins.
+    pub(crate) next: *const u8,
 }
 
 impl<'a> Weights<'a> {
@@ -28,14 +32,19 @@ impl<'a> Weights<'a> {
     where
         'a: 'p,
     {
-        let Self { bytes, row_bytes } = *self;
+        let Self { bytes, row_bytes, next } = *self;
         if first + PANEL <= end {
-            return Panel { bytes: &bytes[first * row_bytes..][..PANEL * row_bytes], row_bytes };
+            let bytes = &bytes[first * row_bytes..][..PANEL * row_bytes];
+            return Panel {
+                bytes,
+                row_bytes,
+                next: if first + PANEL == end { next } else { bytes.as_ptr_range().end },
+            };
         }
         edge.clear();
         edge.extend_from_slice(&bytes[first * row_bytes..end * row_bytes]);
         edge.resize(PANEL * row_bytes, 0);
-        Panel { bytes: edge, row_bytes }
+        Panel { bytes: edge, row_bytes, next }
     }
 }
 
@@ -44,7 +53,12 @@ impl<'a> Panel<'a> {
     /// asked for.
     #[inline(always)]
     pub(crate) fn in_order<const B: usize>(&self, i: usize, count: usize, ahead: usize) -> Rows<'a, B> {
-        Rows::new(self.bytes, B, i * B, count, self.bytes.as_ptr().wrapping_add(i * B + ahead))
+        let at = i * B + ahead;
+        let ahead = match at.checked_sub(self.bytes.len()) {
+            None => self.bytes.as_ptr().wrapping_add(at),
+            Some(behind) => self.next.wrapping_add(behind),
+        };
+        Rows::new(self.bytes, B, i * B, count, ahead)
     }
 
     /// Bytes of a row.
@@ -56,7 +70,13 @@ impl<'a> Panel<'a> {
     /// asked for in the order of addresses.
     #[inline(always)]
     pub(crate) fn blocks<const B: usize>(&self, first: usize, count: usize, b: usize) -> Rows<'a, B> {
-        let ahead = self.bytes.as_ptr().wrapping_add((first + count) * self.row_bytes + b * B * count);
+        let behind = first + count;
+        let ahead = if behind == PANEL {
+            self.next
+        } else {
+            self.bytes.as_ptr().wrapping_add(behind * self.row_bytes)
+        };
+        let ahead = ahead.wrapping_add(b * B * count);
         Rows::new(self.bytes, self.row_bytes, first * self.row_bytes + b * B, count, ahead)
     }
 }
