@@ -29,7 +29,7 @@ pub use program::{
 };
 pub use reference::Reference;
 pub use step::{Output, PAGE_TOKENS, SequenceInput, StepInputs, StepLimits};
-pub use weight::WeightBytes;
+pub use weight::{Owner, WeightBytes};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

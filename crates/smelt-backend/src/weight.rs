@@ -3,10 +3,25 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+/// What keeps bytes of weights alive.
+pub trait Owner: Send + Sync {
+    /// All of them.
+    fn bytes(&self) -> &[u8];
+
+    /// Hears that nobody is going to read a part of them soon. An owner that can get them back, from a file, may free their memory.
+    fn release(&self, _range: Range<usize>) {}
+}
+
+impl Owner for Vec<u8> {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
 /// A view of bytes that some owner keeps alive (a memory map, a vector). Cloning shares the owner.
 #[derive(Clone)]
 pub struct WeightBytes {
-    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    owner: Arc<dyn Owner>,
     range: Range<usize>,
 }
 
@@ -15,8 +30,8 @@ impl WeightBytes {
     ///
     /// # Panics
     /// If the range lies outside.
-    pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Self {
-        assert!(range.start <= range.end && range.end <= (*owner).as_ref().len(), "range outside its owner");
+    pub fn new(owner: Arc<dyn Owner>, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= owner.bytes().len(), "range outside its owner");
         Self { owner, range }
     }
 
@@ -30,6 +45,11 @@ impl WeightBytes {
         let start = self.range.start;
         Self { owner: self.owner.clone(), range: start + range.start..start + range.end }
     }
+
+    /// Tells the owner that nobody is going to read these bytes soon; they stay readable.
+    pub fn release(&self) {
+        self.owner.release(self.range.clone());
+    }
 }
 
 impl From<Vec<u8>> for WeightBytes {
@@ -42,7 +62,7 @@ impl From<Vec<u8>> for WeightBytes {
 impl Deref for WeightBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &(*self.owner).as_ref()[self.range.clone()]
+        &self.owner.bytes()[self.range.clone()]
     }
 }
 

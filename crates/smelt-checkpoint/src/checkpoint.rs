@@ -263,6 +263,19 @@ impl Region {
     }
 }
 
+impl TensorBytes {
+    /// Frees the memory that holds some of the bytes, where a file does too; who reads them again waits for the file.
+    ///
+    /// # Panics
+    /// If the range lies outside.
+    pub fn release(&self, range: Range<usize>) {
+        assert!(range.start <= range.end && range.end <= self.len(), "a range of the tensor's bytes");
+        if let Bytes::Map(map) = &self.region.bytes {
+            map.release(self.range.start + range.start..self.range.start + range.end);
+        }
+    }
+}
+
 impl Deref for TensorBytes {
     type Target = [u8];
 

@@ -9,9 +9,12 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use memmap2::Mmap;
+#[cfg(target_os = "linux")]
+use memmap2::UncheckedAdvice;
 
 /// What became of a mapped file.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,6 +52,24 @@ impl Map {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Gives back the memory of the pages that lie in `range`, which must be inside the map. The system may keep them as
+    /// its own copy of the file as long as it has room.
+    pub(crate) fn release(&self, range: Range<usize>) {
+        #[cfg(target_os = "linux")]
+        {
+            let page = guard::page();
+            let (start, end) = (range.start.next_multiple_of(page), range.end / page * page);
+            if start < end {
+                // SAFETY: the map is of a file and nobody writes through it, so that pages come back as they were; those
+                // that the guard has put there are zeros, and come back as zeros. A refusal frees nothing.
+                let _ =
+                    unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = range;
     }
 
     /// Whether all that was read through the map so far really was in the file.
@@ -91,6 +112,11 @@ mod guard {
     /// Watches a range until it is dropped.
     #[derive(Debug)]
     pub(super) struct Guard(&'static Watch);
+
+    /// Bytes of a page, once there has been a guard.
+    pub(super) fn page() -> usize {
+        PAGE.load(Ordering::Acquire)
+    }
 
     // SAFETY: `next` is written before the watch is published and never again; the rest is plain data and atomics.
     unsafe impl Sync for Watch {}
@@ -168,7 +194,7 @@ mod guard {
         // SAFETY: the kernel passes a valid `siginfo_t`, and for SIGBUS its address field is set.
         let address = unsafe { (*info).si_addr() } as usize;
         if let Some(watch) = watching(address) {
-            let page = PAGE.load(Ordering::Acquire);
+            let page = page();
             // Before the zeros appear: another thread may read them and ask at once.
             watch.faulted.store(true, Ordering::Release);
             // SAFETY: the page belongs to a live map of ours, which keeps its address range reserved, so MAP_FIXED
@@ -267,6 +293,40 @@ mod tests {
             .output()
             .unwrap();
         assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+    }
+
+    /// KiB of a map's memory that this process has.
+    #[cfg(target_os = "linux")]
+    fn resident(map: &Map) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:08x}-", map.bytes().as_ptr().addr());
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn released_bytes_take_no_memory_and_come_back() {
+        use std::io::Write;
+
+        const LEN: usize = 4 << 20;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&(0..=255).cycle().take(LEN).collect::<Vec<u8>>()).unwrap();
+        let map = Map::open(file.path()).unwrap();
+        let sum = || map.bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        let whole = sum();
+        assert!(resident(&map) >= 4096);
+        // Pages that are only partly in the range stay.
+        map.release(1..LEN - 1);
+        assert!(resident(&map) < 4096, "{} KiB", resident(&map));
+        assert_eq!(sum(), whole);
+        map.release(0..LEN);
+        assert_eq!(resident(&map), 0);
+        for nothing in [0..0, 1..2, LEN - 1..LEN, LEN..LEN] {
+            map.release(nothing);
+        }
+        assert_eq!(sum(), whole);
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Backend for Cpu {
         if self.numa == Numa::Interleave {
             self.interleave().map_err(|error| placement::refused("several nodes", &error))?;
         }
-        let weights = Weights::place(weights, self.numa, self.repack, &self.nodes)?;
+        let weights = Weights::place(weights, self.numa, self.repack, &self.nodes, &self.pool)?;
         self.prepared = Some(Prepared::new(program, weights, self.isa, self.pool.threads())?);
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Where weights lie: in the file's map, in a copy on large pages, or in a copy for each memory node.
 
 use crate::memory::Buffer;
+use crate::pool::Pool;
 use crate::topology::{Node, current_cpu, prefer};
-use smelt_backend::{Error, WeightBytes};
+use smelt_backend::{Error, Owner, WeightBytes};
 use std::collections::hash_map::{Entry, HashMap};
 use std::io;
 use std::ops::Index;
@@ -104,12 +105,13 @@ impl Weights {
         numa: Numa,
         repack: Repack,
         nodes: &[Node],
+        pool: &Pool,
     ) -> Result<Self, Error> {
         let copies = match (numa, repack) {
             (Numa::Mirror, _) => {
-                nodes.iter().map(|node| copy(&weights, Some(node))).collect::<Result<_, _>>()?
+                nodes.iter().map(|node| copy(&weights, Some(node), pool)).collect::<Result<_, _>>()?
             }
-            (_, Repack::On) => vec![copy(&weights, None)?],
+            (_, Repack::On) => vec![copy(&weights, None, pool)?],
             (_, Repack::Auto | Repack::Off) => vec![weights],
         };
         Ok(Self { copies, nodes: nodes.to_vec() })
@@ -136,28 +138,38 @@ impl Index<usize> for Weights {
     }
 }
 
+/// Bytes that a thread copies before it gives back the memory of what they came from: so little stands twice in memory.
+const COPIED: usize = 4 << 20;
+
 /// A copy of all weights, on `node` if one is given. Weights that share bytes share those of the copy.
-fn copy(weights: &[WeightBytes], node: Option<&Node>) -> Result<Vec<WeightBytes>, Error> {
+fn copy(weights: &[WeightBytes], node: Option<&Node>, pool: &Pool) -> Result<Vec<WeightBytes>, Error> {
     let mut copies: HashMap<(*const u8, usize), WeightBytes> = HashMap::new();
     let mut all = Vec::with_capacity(weights.len());
     for weight in weights {
         let copy = match copies.entry((weight.as_ptr(), weight.len())) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(copy_one(weight, node)?),
+            Entry::Vacant(new) => new.insert(copy_one(weight, node, pool)?),
         };
         all.push(copy.clone());
     }
     Ok(all)
 }
 
-fn copy_one(weight: &WeightBytes, node: Option<&Node>) -> Result<WeightBytes, Error> {
+fn copy_one(weight: &WeightBytes, node: Option<&Node>, pool: &Pool) -> Result<WeightBytes, Error> {
     let mut buffer = Buffer::<u8>::new("the copy of the weights", Some(weight.len()))?;
     // Only a wish: without large pages the copy is as good as the map.
     buffer.want_large_pages();
     if let Some(node) = node.filter(|_| !weight.is_empty()) {
         prefer(buffer.as_mut_slice(), node).map_err(|error| refused("memory nodes", &error))?;
     }
-    buffer.as_mut_slice().copy_from_slice(weight);
+    let bytes = buffer.share();
+    // The system clears each page first, which takes longer than the copy.
+    pool.chunks(weight.len().div_ceil(COPIED), |_, part| {
+        let part = part * COPIED..((part + 1) * COPIED).min(weight.len());
+        // SAFETY: the buffer outlives the region, and the part is this chunk's.
+        unsafe { bytes.slice_mut(part.clone()) }.copy_from_slice(&weight[part.clone()]);
+        weight.slice(part).release();
+    });
     Ok(WeightBytes::new(Arc::new(Owned(buffer)), 0..weight.len()))
 }
 
@@ -170,8 +182,8 @@ pub(crate) fn refused(what: &str, error: &io::Error) -> Error {
 /// A buffer as the owner of weights.
 struct Owned(Buffer<u8>);
 
-impl AsRef<[u8]> for Owned {
-    fn as_ref(&self) -> &[u8] {
+impl Owner for Owned {
+    fn bytes(&self) -> &[u8] {
         self.0.as_slice()
     }
 }
@@ -179,6 +191,8 @@ impl AsRef<[u8]> for Owned {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::Range;
+    use std::sync::Mutex;
 
     fn weights() -> Vec<WeightBytes> {
         let file = WeightBytes::from((0..=255).collect::<Vec<u8>>());
@@ -187,6 +201,10 @@ mod tests {
 
     fn same(a: &[WeightBytes], b: &[WeightBytes]) -> bool {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| **a == **b)
+    }
+
+    fn pool() -> Pool {
+        Pool::new(2, false).unwrap()
     }
 
     /// Two nodes as the kernels see them; for the system both are the one that every machine has.
@@ -200,23 +218,48 @@ mod tests {
             [(Numa::Off, Repack::Auto), (Numa::Off, Repack::Off), (Numa::Interleave, Repack::Auto)]
         {
             let before = weights();
-            let placed = Weights::place(before.clone(), numa, repack, &two_nodes()).unwrap();
+            let placed = Weights::place(before.clone(), numa, repack, &two_nodes(), &pool()).unwrap();
             assert!((0..before.len()).all(|i| std::ptr::eq(&*placed[i], &*before[i])));
         }
     }
 
     #[test]
     fn copies_hold_the_same_bytes_and_share_what_was_shared() {
-        let placed = Weights::place(weights(), Numa::Off, Repack::On, &two_nodes()).unwrap();
+        let placed = Weights::place(weights(), Numa::Off, Repack::On, &two_nodes(), &pool()).unwrap();
         assert!(same(&placed.copies[0], &weights()));
         assert_eq!(placed[0].as_ptr(), placed[2].as_ptr());
         assert_ne!(placed[0].as_ptr(), placed[1].as_ptr());
     }
 
+    /// An owner that notes what it may forget.
+    struct Noting(Vec<u8>, Mutex<Vec<Range<usize>>>);
+
+    impl Owner for Noting {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn release(&self, range: Range<usize>) {
+            self.1.lock().unwrap().push(range);
+        }
+    }
+
+    #[test]
+    fn what_is_copied_is_released_part_by_part() {
+        const LEN: usize = 2 * COPIED + 77;
+        let owner = Arc::new(Noting((0..=255).cycle().take(LEN).collect(), Mutex::default()));
+        let weight = WeightBytes::new(owner.clone(), 5..LEN);
+        let placed = Weights::place(vec![weight.clone()], Numa::Off, Repack::On, &[], &pool()).unwrap();
+        assert!(*placed[0] == *weight);
+        let mut released = owner.1.lock().unwrap().clone();
+        released.sort_by_key(|range| range.start);
+        assert_eq!(released, [5..COPIED + 5, COPIED + 5..2 * COPIED + 5, 2 * COPIED + 5..LEN]);
+    }
+
     #[test]
     fn every_cpu_reads_its_nodes_copy() {
         let nodes = two_nodes();
-        let placed = match Weights::place(weights(), Numa::Mirror, Repack::Auto, &nodes) {
+        let placed = match Weights::place(weights(), Numa::Mirror, Repack::Auto, &nodes, &pool()) {
             Ok(placed) => placed,
             // A container may forbid to place memory, and then says so.
             Err(error) => return assert!(error.to_string().contains("refuses to place memory"), "{error}"),

@@ -1,8 +1,8 @@
 //! Tensors of a checkpoint become weights of a program, with every shape checked.
 
 use crate::Error;
-use smelt_backend::{Program, Weight, WeightBytes, WeightSpec};
-use smelt_checkpoint::{Checkpoint, Tensor};
+use smelt_backend::{Owner, Program, Weight, WeightBytes, WeightSpec};
+use smelt_checkpoint::{Checkpoint, Tensor, TensorBytes};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -135,7 +135,20 @@ impl<'a> Tensors<'a> {
     }
 }
 
+/// A tensor's bytes in its file.
+struct InFile(TensorBytes);
+
+impl Owner for InFile {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn release(&self, range: Range<usize>) {
+        self.0.release(range);
+    }
+}
+
 fn view(tensor: &Tensor) -> WeightBytes {
     let range = 0..tensor.bytes.len();
-    WeightBytes::new(Arc::new(tensor.bytes.clone()), range)
+    WeightBytes::new(Arc::new(InFile(tensor.bytes.clone())), range)
 }
