@@ -281,7 +281,7 @@ fn experts(
     let pieces = n_out.div_ceil(step);
     let run = |worker: usize, chunk: usize| {
         let first = chunk % pieces * step;
-        let next = if (chunk + 1) % pieces == 0 { groups.get((chunk + 1) / pieces) } else { None };
+        let next = if (chunk + 1).is_multiple_of(pieces) { groups.get((chunk + 1) / pieces) } else { None };
         let columns = first..(first + step).min(n_out);
         f(worker, &groups[chunk / pieces], columns, next.map(|group| group.expert));
     };
