@@ -38,12 +38,13 @@ utils.match_regex = lambda pattern, text: True
 
 
 def ask_for_what_there_is(body):
-    """The same body with the name of the running server's model."""
-    if not isinstance(body, dict):
-        return body
+    """The same body with the name of the running server's model, and the wish to hear the prompt if a flag has it there."""
     running = next(iter(utils.server_instances), None)
-    needs_name = "model" in body or "messages" in body
-    return {**body, "model": running.model_alias.split(",")[0]} if running and needs_name else body
+    if not isinstance(body, dict) or not running:
+        return body
+    if "model" in body or "messages" in body:
+        body = {**body, "model": running.model_alias.split(",")[0]}
+    return {**body, "verbose": True} if running.debug and "messages" in body else body
 
 
 for method in ("make_request", "make_stream_request"):

@@ -51,8 +51,14 @@ impl Effort {
         EFFORTS.iter().find(|(_, effort, _)| *effort == self).and_then(|(.., budget)| *budget)
     }
 
+    /// The effort of that name.
+    #[must_use]
+    pub fn from_name(word: &str) -> Option<Self> {
+        EFFORTS.iter().find(|(name, ..)| *name == word).map(|(_, effort, _)| *effort)
+    }
+
     pub(crate) fn read(word: &str, path: &str) -> Result<Self, ApiError> {
-        EFFORTS.iter().find(|(name, ..)| *name == word).map(|(_, effort, _)| *effort).ok_or_else(|| {
+        Self::from_name(word).ok_or_else(|| {
             let names: Vec<&str> = EFFORTS.iter().map(|(name, ..)| *name).collect();
             ApiError::value(path, format!("is {word:?}, which is none of {}", names.join(", ")))
         })

@@ -21,7 +21,8 @@ const U31: i64 = i32::MAX as i64;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[expect(missing_docs, reason = "the names are those of `SamplerSettings`, which explains them")]
 pub struct Sampling {
-    pub seed: Option<u64>,
+    /// `Some(None)` is a new one each time.
+    pub seed: Option<Option<u64>>,
     pub logit_bias: Vec<(u32, f32)>,
     pub temperature: Option<f32>,
     pub top_p: Option<f32>,
@@ -207,7 +208,7 @@ fn limit(n: i64) -> Option<u32> {
     u32::try_from(n).ok()
 }
 
-/// A seed; −1 leaves the choice to the engine, as in vLLM, llama.cpp and Ollama.
+/// A seed; −1 has the engine choose a new one, as in vLLM, llama.cpp and Ollama.
 fn seed(n: i64) -> Option<u64> {
     (n != -1).then(|| u64::from_ne_bytes(n.to_ne_bytes()))
 }
@@ -226,7 +227,7 @@ impl Sampling {
         let number = |name: &str| fields.number(name);
         let count = |name: &str| fields.integer(name).and_then(limit);
         let mut sampling = Self {
-            seed: fields.integer("seed").and_then(seed),
+            seed: fields.integer("seed").map(seed),
             logit_bias: Vec::new(),
             temperature: number("temperature"),
             top_p: number("top_p"),

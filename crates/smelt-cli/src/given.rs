@@ -10,6 +10,11 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 pub(crate) struct Given(HashSet<String>);
 
 impl Given {
+    /// All that were given.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// Whether the argument was given.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.0.contains(id)

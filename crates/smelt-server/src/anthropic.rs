@@ -43,9 +43,7 @@ pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let request = Request {
         shown: prompt.shown,
         constraint: prompt.constraint,
-        max_tokens: limits.max_tokens,
-        stop: limits.stop.clone(),
-        ..Request::new(prompt.tokens, prompt::sampler(&model, &sampling)?)
+        ..prompt::request(&model, prompt.tokens, &sampling, &limits)?
     };
     let generation = Generation::submit(&call, &model, vec![request], &prompt.reading).await?;
     let message = MessageResponse {

@@ -10,7 +10,7 @@ use smelt_engine::tokenizer::chat::{Abilities, ChatTemplate, Rendered, TemplateE
 use smelt_engine::{Calls, Grammar, Model};
 
 use crate::daemon::{Requirement, Thoughts};
-use crate::models::Loaded;
+use crate::models::{Defaults, Loaded};
 use crate::prompt::beside;
 use crate::structure::{refusal, requirement};
 
@@ -67,6 +67,7 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
     let template = model.template().map_err(|e| ApiError::new(Code::Internal, e.to_string()))?;
     let abilities = template.abilities();
     check_reasoning(template, prompt.reasoning)?;
+    settle_reasoning(&mut prompt, template, &loaded.source.defaults);
     let options = options(&mut prompt, template)?;
     let begun = if prompt.continues { prompt.messages.pop() } else { None };
     let messages = to_template(prompt.messages, template.source().contains("developer"));
@@ -181,12 +182,29 @@ fn tool_set(tools: &Tools) -> ToolSet {
 /// Refuses what a model without reasoning can't do.
 fn check_reasoning(template: &ChatTemplate, reasoning: Reasoning) -> Result<(), ApiError> {
     let asks = reasoning.budget.is_some() || reasoning.effort.is_some_and(|effort| effort != Effort::None);
-    let reasons = template.abilities().thinking.is_some()
-        || SWITCHES[..1].iter().chain([&EFFORT]).any(|name| template.source().contains(name));
-    if asks && !reasons {
+    if asks && !reasons(template) {
         return Err(ApiError::unsupported(reasoning.param, "the model's chat template knows no reasoning"));
     }
     Ok(())
+}
+
+/// Whether a model with this template may think before it answers.
+fn reasons(template: &ChatTemplate) -> bool {
+    template.abilities().thinking.is_some()
+        || SWITCHES[..1].iter().chain([&EFFORT]).any(|name| template.source().contains(name))
+}
+
+/// Puts what the operator says of reasoning in the place of what a request leaves open.
+fn settle_reasoning(prompt: &mut ChatPrompt, template: &ChatTemplate, defaults: &Defaults) {
+    let Reasoning { effort, budget, .. } = &mut prompt.reasoning;
+    if effort.is_some() || budget.is_some() || !reasons(template) {
+        return;
+    }
+    *budget = defaults.thinking_budget;
+    let is_switched = SWITCHES.iter().chain([&EFFORT]).any(|name| prompt.kwargs.contains_key(*name));
+    if !is_switched {
+        *effort = defaults.effort;
+    }
 }
 
 /// The tokens of thought that a request allows; `None` for any number. Where the template itself minds the effort, it is
@@ -228,13 +246,13 @@ fn options(prompt: &mut ChatPrompt, template: &ChatTemplate) -> Result<RenderOpt
         set("thinking_budget", tokens.into());
     }
     let tools = prompt.tools.offered();
-    Ok(RenderOptions {
+    let options = RenderOptions {
         tools: (!tools.is_empty()).then(|| tools.iter().map(smelt_api::Tool::to_json).collect()),
         add_generation_prompt: !prompt.closed,
-        now: Some(jiff::Zoned::now().datetime()),
         extra,
         ..RenderOptions::default()
-    })
+    };
+    Ok(options.at(jiff::Zoned::now().datetime()))
 }
 
 /// Closes the think block that the template has opened, where there is to be no thought, or the answer has begun. Whether

@@ -52,7 +52,7 @@ mod trace;
 pub use access::ApiKey;
 pub use daemon::{DaemonError, Launch, run_daemon};
 pub use listen::{Server, Stopper};
-pub use models::ModelSource;
+pub use models::{Defaults, ModelSource};
 pub use pull::{PullError, Puller};
 pub use settings::{DEFAULT_PORT, Error, Limits, Settings};
 pub use tls::{Tls, TlsError};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use smelt_api::{ApiError, Code, KeepAlive};
+use smelt_api::{ApiError, Code, Effort, KeepAlive};
 use smelt_engine::Model;
 use smelt_engine::sampler::{SamplerSettings, breaker_sequences};
 use smelt_engine::tokenizer::Special;
@@ -29,17 +29,46 @@ pub struct ModelSource {
     pub template: Option<String>,
     /// How it is loaded.
     pub engine: smelt_engine::Settings,
-    /// How tokens are chosen where neither a request nor the file says anything.
-    pub sampler: SamplerSettings,
-    /// Settings of `sampler` that go before what the file recommends, as [`smelt_engine::sampler::Recommended`] names
-    /// them.
-    pub chosen: Vec<String>,
+    /// What it does where a request leaves it open.
+    pub defaults: Defaults,
     /// The weights' format, as people write it: `Q4_K_M`; empty if it isn't known.
     pub quantization: String,
     /// `sha256:…`, or empty if it isn't known.
     pub digest: String,
     /// Load it when the server starts, and not when somebody asks for it.
     pub warm: bool,
+}
+
+/// What a model does where a request leaves it open.
+#[derive(Debug, Clone)]
+pub struct Defaults {
+    /// How tokens are chosen, where the file recommends nothing. Biases are added to a request's.
+    pub sampler: SamplerSettings,
+    /// Settings of `sampler` that go before what the file recommends, as [`smelt_engine::sampler::Recommended`] names
+    /// them.
+    pub chosen: Vec<String>,
+    /// Texts that DRY follows no repetition across.
+    pub dry_breakers: Vec<String>,
+    /// Tokens of an answer; `None` for as many as the context holds.
+    pub max_tokens: Option<usize>,
+    /// How much a model that can think does so; `None` for what its template makes of it.
+    pub effort: Option<Effort>,
+    /// Tokens of thought, at most.
+    pub thinking_budget: Option<usize>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            sampler: SamplerSettings::default(),
+            chosen: Vec::new(),
+            // Those of llama.cpp's server.
+            dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
+            max_tokens: None,
+            effort: None,
+            thinking_budget: None,
+        }
+    }
 }
 
 impl ModelSource {
@@ -71,9 +100,6 @@ pub(crate) struct Loaded {
 /// Sequences of tokens.
 type Breakers = Arc<[Vec<u32>]>;
 
-/// What DRY stops at unless a request says otherwise, as llama.cpp's server does.
-const USUAL_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
-
 impl Loaded {
     /// The name that clients ask for.
     pub(crate) fn name(&self) -> &str {
@@ -90,8 +116,7 @@ impl Loaded {
     /// # Errors
     /// If a text is too long.
     pub(crate) fn dry_breakers(&self, texts: Option<&[String]>) -> Result<Breakers, ApiError> {
-        let usual = || USUAL_BREAKERS.map(str::to_owned).to_vec();
-        let texts = texts.map_or_else(usual, <[String]>::to_vec);
+        let texts = texts.unwrap_or(&self.source.defaults.dry_breakers).to_vec();
         let mut last = self.breakers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, sequences)) = last.as_ref().filter(|(known, _)| *known == texts) {
             return Ok(sequences.clone());

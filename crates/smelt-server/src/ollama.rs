@@ -141,8 +141,8 @@ pub(crate) fn nanoseconds(since: Instant) -> u64 {
 ///
 /// # Errors
 /// If the prompt doesn't fit, or more is asked for than there is.
-fn most_tokens(common: &Common, prompt: usize, context: usize) -> Result<Option<usize>, ApiError> {
-    let Some(num_ctx) = common.num_ctx else { return Ok(common.limits.max_tokens) };
+fn most_tokens(num_ctx: Option<usize>, request: &Request, context: usize) -> Result<Option<usize>, ApiError> {
+    let (Some(num_ctx), prompt) = (num_ctx, request.prompt.len()) else { return Ok(request.max_tokens) };
     if num_ctx > context {
         let problem =
             format!("is {num_ctx}, but the server's context is {context} tokens; start it with a larger one");
@@ -152,7 +152,7 @@ fn most_tokens(common: &Common, prompt: usize, context: usize) -> Result<Option<
         return Err(ApiError::context_length(prompt, num_ctx));
     }
     let room = num_ctx - prompt;
-    Ok(Some(common.limits.max_tokens.map_or(room, |most| most.min(room))))
+    Ok(Some(request.max_tokens.map_or(room, |most| most.min(room))))
 }
 
 async fn answer(
@@ -162,13 +162,12 @@ async fn answer(
     common: Common,
     prompt: Prepared,
 ) -> Result<Response, ApiError> {
-    let request = Request {
+    let mut request = Request {
         shown: prompt.shown,
         constraint: prompt.constraint,
-        max_tokens: most_tokens(&common, prompt.tokens.len(), model.context)?,
-        stop: common.limits.stop.clone(),
-        ..Request::new(prompt.tokens, prompt::sampler(&model, &common.sampling)?)
+        ..prompt::request(&model, prompt.tokens, &common.sampling, &common.limits)?
     };
+    request.max_tokens = most_tokens(common.num_ctx, &request, model.context)?;
     let (reading, keep) = (&prompt.reading, common.keep_alive);
     let generation = Generation::submit_keeping(&call, &model, vec![request], reading, keep).await?;
     if common.stream {

@@ -74,6 +74,9 @@ fn tag(text: &str) -> HeaderValue {
 
 /// The page, or the file that the path names.
 pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
+    if !call.app.settings.page {
+        return Err(ApiError::new(Code::NotFound, "this server has no page"));
+    }
     let name = call.tail.as_deref().unwrap_or("index.html");
     let Some((asset, tag)) = ASSETS.iter().find(|(asset, _)| asset.name == name) else {
         return Err(ApiError::new(Code::NotFound, format!("the page has no file {name:?}")));

@@ -1,11 +1,12 @@
 //! From texts to tokens, and from a request's wishes to the sampler's settings.
 
 use smelt_api::openai::{Piece, Prompt};
-use smelt_api::{ApiError, Code, Sampling};
+use smelt_api::{ApiError, Code, Limits, Sampling};
 use smelt_engine::sampler::{SamplerSettings, Stage};
 use smelt_engine::tokenizer::Special;
-use smelt_engine::{Error, Infill, Model};
+use smelt_engine::{Error, Infill, LineLimits, Model};
 
+use crate::daemon::Request;
 use crate::models::Loaded;
 use crate::stages;
 
@@ -80,17 +81,39 @@ pub(crate) fn check_ids(model: &Model, ids: &[u32], param: &str) -> Result<(), A
     }
 }
 
+/// A request of the engine: how a prompt is continued, and where answers end.
+///
+/// # Errors
+/// As [`sampler`].
+pub(crate) fn request(
+    loaded: &Loaded,
+    tokens: Vec<u32>,
+    sampling: &Sampling,
+    limits: &Limits,
+) -> Result<Request, ApiError> {
+    Ok(Request {
+        max_tokens: limits.max_tokens.or(loaded.source.defaults.max_tokens),
+        stop: limits.stop.clone(),
+        lines: LineLimits { indent: limits.indent, time: limits.line_time },
+        ignore_eos: limits.ignore_eos,
+        show_special: limits.show_special,
+        ..Request::new(tokens, sampler(loaded, sampling)?)
+    })
+}
+
 /// The sampler's settings: the request's wishes, over what the operator chose for the model, over what the model's file
 /// recommends, over the operator's for any model.
 ///
 /// # Errors
 /// If a wish names a token that isn't there, or doesn't go with another one.
 pub(crate) fn sampler(loaded: &Loaded, wishes: &Sampling) -> Result<SamplerSettings, ApiError> {
-    let (model, source) = (loaded.model(), &loaded.source);
-    let mut settings = source.sampler.clone();
-    model.recommended().apply(&mut settings, |setting| source.chosen.iter().any(|chosen| chosen == setting));
-    settings.seed = wishes.seed;
-    settings.logit_bias.clone_from(&wishes.logit_bias);
+    let (model, defaults) = (loaded.model(), &loaded.source.defaults);
+    let mut settings = defaults.sampler.clone();
+    model
+        .recommended()
+        .apply(&mut settings, |setting| defaults.chosen.iter().any(|chosen| chosen == setting));
+    settings.seed = wishes.seed.unwrap_or(settings.seed);
+    settings.logit_bias.extend_from_slice(&wishes.logit_bias);
     // A stage that is asked for must run, whatever order the file recommends.
     let stages = [
         (wishes.temperature, Stage::Temperature),

@@ -25,6 +25,8 @@ pub struct Settings {
     pub api_keys: Vec<ApiKey>,
     /// Origins whose web pages may ask this server: `https://example.org`, or `*`.
     pub cors_origins: Vec<String>,
+    /// Serve the chat page.
+    pub page: bool,
     /// What a request may take.
     pub limits: Limits,
     /// How requests share the engine.
@@ -96,6 +98,7 @@ impl Default for Settings {
             tls: None,
             api_keys: Vec::new(),
             cors_origins: Vec::new(),
+            page: true,
             limits: Limits::default(),
             scheduler: SchedulerSettings::default(),
             launch: Launch::default(),

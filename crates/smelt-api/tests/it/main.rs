@@ -87,7 +87,7 @@ fn values_arrive_as_they_were_sent() {
     assert_eq!(common.stream, Some(openai::StreamOptions { include_usage: true }));
     assert_eq!((common.limits.max_tokens, common.limits.show_special), (Some(9), true));
     assert_eq!(common.limits.stop, ["end"]);
-    assert_eq!(common.sampling.seed, Some(7));
+    assert_eq!(common.sampling.seed, Some(Some(7)));
     assert_eq!((common.sampling.top_k, common.sampling.repeat_last_n), (Some(0), Some(None)));
     assert_eq!(common.sampling.repeat_penalty, Some(1.1));
     assert_eq!(common.sampling.logit_bias, [(3, f32::NEG_INFINITY), (4, 2.0)]);

@@ -129,17 +129,6 @@ impl Config {
         A::from_arg_matches_mut(&mut matches).map_err(|e| self.refused(&e))
     }
 
-    /// The flags `A` of a command that has them as settings only: the values for a model that goes by `names`.
-    ///
-    /// # Errors
-    /// If a flag refuses a value.
-    pub(crate) fn without_flags<A: clap::Args>(&self, names: &[String]) -> Result<A> {
-        let flags = A::augment_args(clap::Command::new("settings").no_binary_name(true));
-        let flags = self.as_defaults(flags, names);
-        let mut matches = flags.try_get_matches_from([""; 0]).map_err(|e| self.refused(&e))?;
-        A::from_arg_matches_mut(&mut matches).map_err(|e| self.refused(&e))
-    }
-
     /// The command, with the values of settings as its flags' defaults.
     fn as_defaults(&self, command: clap::Command, names: &[String]) -> clap::Command {
         command.mut_args(|flag| {

@@ -66,7 +66,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         ..machine("cache_type", Choice(&["f32", "f16", "q8_0", "q4_0"]))
     },
     answer("system", Text),
-    answer("max_tokens", Integer(1, 1 << 24)),
+    Setting { commands: &["run", "serve"], ..answer("max_tokens", Integer(1, 1 << 24)) },
     sampling("temperature", Number(0.0, 100.0)),
     sampling("top_k", Integer(0, u32::MAX as i64)),
     sampling("top_p", Number(0.0, 1.0)),
@@ -79,11 +79,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
     sampling("dry_multiplier", Number(0.0, 100.0)),
     sampling("xtc_probability", Number(0.0, 1.0)),
     sampling("xtc_threshold", Number(0.0, 1.0)),
+    Setting {
+        commands: &["serve"],
+        ..machine("reasoning_effort", Choice(&["none", "minimal", "low", "medium", "high", "xhigh"]))
+    },
+    Setting { commands: &["serve"], ..machine("thinking_budget", Integer(0, i32::MAX as i64)) },
     Setting { commands: &["serve"], ..machine("chat_template_file", Text) },
     server("host", Text),
     server("port", Integer(0, 65_535)),
     server("tls_cert", Text),
     server("tls_key", Text),
+    server("no_page", Switch),
     server("max_body", Integer(1, 4096)),
     server("drain", Integer(0, 65_535)),
     server("parallel", Integer(1, 4096)),

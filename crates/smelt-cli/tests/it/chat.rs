@@ -143,10 +143,10 @@ fn a_chat_goes_on_with_a_server() {
     say(&mut session, "Hello there");
     session.exp_string("8 tokens").unwrap();
     session.exp_string("seed:").unwrap();
-    say(&mut session, "/set mirostat 2");
+    say(&mut session, "/set temperature 5");
     say(&mut session, "And now?");
-    session.exp_string("`mirostat`").unwrap();
-    say(&mut session, "/set mirostat 0");
+    session.exp_string("`temperature`").unwrap();
+    say(&mut session, "/set temperature 0");
     say(&mut session, "And now?");
     session.exp_regex("[1-9][0-9]* of them cached").unwrap();
     session.exp_string("seed:").unwrap();

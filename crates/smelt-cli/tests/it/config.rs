@@ -234,6 +234,34 @@ fn serve_takes_the_settings() {
     assert_eq!((context("hot"), context("cold")), (48.into(), 32.into()));
 }
 
+#[test]
+fn serve_answers_as_its_flags_say_where_a_request_says_nothing() {
+    let home = Home::new("temperature = 0\n[models.m]\ntop_k = 7\nmin_p = 0.3\n");
+    let model = changed(home.0.path(), &[("general.sampling.temp", 0.5_f32.into())]);
+    let flags =
+        ["--name", "m", "--temp", "1.5", "--top-k", "3", "--seed", "7", "-n", "5", "--logit-bias", "9=-inf"];
+    let served = Served::of(smelt(home.0.path()).args(["serve", "--port", "0"]).arg(&model).args(flags));
+    let settings = |request: &Value| served.post("/completion", request)["generation_settings"].clone();
+    let usual = settings(&serde_json::json!({"prompt": "Once", "ignore_eos": true, "logit_bias": [[8, 1]]}));
+    let number = |name: &str| usual[name].as_f64().unwrap();
+    assert_eq!(["temperature", "top_k", "seed", "n_predict"].map(number), [1.5, 3.0, 7.0, 5.0]);
+    assert!((number("min_p") - 0.3).abs() < 1e-6, "what no flag says the settings say");
+    let biases = usual["logit_bias"].as_array().unwrap();
+    let expected =
+        [serde_json::json!({"token": 9, "bias": null}), serde_json::json!({"token": 8, "bias": 1.0})];
+    assert!(biases.starts_with(&expected), "{biases:?}");
+    let wishes =
+        serde_json::json!({"prompt": "Once", "temperature": 0, "top_k": 1, "seed": 8, "n_predict": 2});
+    let told = settings(&wishes);
+    assert_eq!(
+        ["temperature", "top_k", "seed", "n_predict"].map(|name| told[name].as_f64().unwrap()),
+        [0.0, 1.0, 8.0, 2.0]
+    );
+    let seed = |request: &Value| settings(request)["seed"].clone();
+    let random = serde_json::json!({"prompt": "Once", "seed": -1});
+    assert_ne!(seed(&random), seed(&random), "a new one each time");
+}
+
 /// A file that makes no sense, the line that is told, and what is said of it.
 const WRONG: &[(&str, usize, &str)] = &[
     ("threads = 1\ntemprature = 1\n", 2, "there is no setting \"temprature\"; do you mean temperature?"),

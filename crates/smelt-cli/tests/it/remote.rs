@@ -109,6 +109,7 @@ fn a_server_answers_what_is_computed_here() {
         &["--temp", "0", "--grammar", "grammar.gbnf", "Hello"],
         &["--temp", "0", "-n", "64", "--json-schema", "schema.json", "Hello"],
         &["--temp", "0", "-n", "4", "--raw", &long],
+        &["--mirostat", "2", "--mirostat-tau", "3", "--seed", "5", "-n", "12", "--ignore-eos", "Hello"],
         &DRY[..],
         &[&DRY[..], &["--dry-sequence-breaker", "e"]].concat()[..],
     ] {
@@ -146,7 +147,6 @@ fn what_a_server_can_not_be_asked_is_computed_here() {
         (&["--ctx", "64"], "--ctx is for loading a model"),
         (&["--cache-type-k", "f32"], "--cache-type-k is for loading a model"),
         (&["--temp", "5"], "`temperature`"),
-        (&["--mirostat", "2"], "`mirostat`"),
         (&["--logit-bias", "5=200"], "`logit_bias"),
     ] {
         let said = run_with(home.path(), "", &[flags, &["-n", "2", "Hello"]].concat());

@@ -8,7 +8,7 @@ use smelt_api::llamacpp::{
     TemplateCaps,
 };
 use smelt_api::params::Fields;
-use smelt_api::{ApiError, Code, Sampling};
+use smelt_api::{ApiError, Code, Limits, Sampling};
 use smelt_engine::sampler::SamplerSettings;
 
 pub(crate) use self::completion::{completion, infill};
@@ -28,7 +28,7 @@ pub(crate) async fn props(call: Call) -> Result<Response, ApiError> {
     let abilities = template.map(|template| template.abilities());
     let piece =
         |id: Option<u32>| id.and_then(|id| model.tokenizer().piece(id)).unwrap_or_default().to_owned();
-    let request = Request::new(Vec::new(), prompt::sampler(&loaded, &Sampling::default())?);
+    let request = prompt::request(&loaded, Vec::new(), &Sampling::default(), &Limits::default())?;
     Ok(json(&Props {
         default_generation_settings: DefaultSettings {
             n_ctx: loaded.context,

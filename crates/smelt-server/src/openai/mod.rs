@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smelt_api::openai::{ChatLogprob, Common, FinishReason, TokenLogprob, Usage};
 use smelt_api::{ApiError, openai};
-use smelt_engine::{Finish, LineLimits, TokenInfo};
+use smelt_engine::{Finish, TokenInfo};
 
 use crate::app::Call;
 use crate::daemon::Request;
@@ -33,18 +33,12 @@ pub(crate) fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
 
 /// A request of the engine, but for its logprobs.
 pub(crate) fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request, ApiError> {
-    let limits = &common.limits;
     Ok(Request {
         n: common.n,
         priority: common.priority,
-        max_tokens: limits.max_tokens,
-        stop: limits.stop.clone(),
-        lines: LineLimits { indent: limits.indent, time: limits.line_time },
         progress: common.return_progress,
         fresh: common.fresh,
-        ignore_eos: limits.ignore_eos,
-        show_special: limits.show_special,
-        ..Request::new(tokens, prompt::sampler(model, &common.sampling)?)
+        ..prompt::request(model, tokens, &common.sampling, &common.limits)?
     })
 }
 

@@ -4,6 +4,7 @@
 
 mod anthropic;
 mod daemon;
+mod defaults;
 mod embeddings;
 mod life;
 mod llamacpp;

@@ -33,3 +33,11 @@ fn the_page_is_open_guarded_and_kept_by_browsers() {
         assert_eq!(server.get(path).json()["error"]["code"], "not_found", "{path}");
     }
 }
+
+#[test]
+fn a_server_may_have_no_page() {
+    let server = Running::with(Settings { page: false, ..Settings::default() }, 256);
+    for path in ["/", "/page/app.js"] {
+        assert_eq!(server.get(path).json()["error"]["code"], "not_found", "{path}");
+    }
+}

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use smelt_engine::KvFormat;
-use smelt_engine::sampler::SamplerSettings;
-use smelt_server::{Error, Launch, ModelSource, Server, Settings, Stopper};
+use smelt_server::{Defaults, Error, Launch, ModelSource, Server, Settings, Stopper};
 
 /// The name of the model in tests.
 pub(crate) const MODEL: &str = "tiny:latest";
@@ -72,8 +71,7 @@ pub(crate) fn source(context: usize) -> ModelSource {
             threads: Some(1),
             ..smelt_engine::Settings::default()
         },
-        sampler: SamplerSettings::default(),
-        chosen: Vec::new(),
+        defaults: Defaults::default(),
         quantization: "F16".to_owned(),
         digest: String::new(),
         warm: true,

@@ -59,6 +59,9 @@ const FUEL_PER_BYTE: u64 = 64;
 /// Stack of the thread that compiles and renders; only what is touched is used.
 const STACK: usize = 64 << 20;
 
+/// The variable in which templates of Llama 3 look for today's date, and its form: without it they name a day of 2024.
+const TODAY: (&str, &str) = ("date_string", "%d %b %Y");
+
 /// A compiled chat template. It can be shared between threads.
 #[derive(Debug)]
 pub struct ChatTemplate {
@@ -84,6 +87,17 @@ pub struct RenderOptions {
     pub extra: Map<String, Json>,
     /// Local date and time for `strftime_now`.
     pub now: Option<DateTime>,
+}
+
+impl RenderOptions {
+    /// The same with the date and time that it is now: for `strftime_now`, and in the variable where templates of Llama 3 look
+    /// for it, unless there is one already.
+    #[must_use]
+    pub fn at(mut self, now: DateTime) -> Self {
+        let (name, format) = TODAY;
+        self.extra.entry(name).or_insert_with(|| now.strftime(format).to_string().into());
+        Self { now: Some(now), ..self }
+    }
 }
 
 impl ChatTemplate {

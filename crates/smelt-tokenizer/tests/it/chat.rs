@@ -114,6 +114,17 @@ fn renders_as_jinja2() {
 }
 
 #[test]
+fn templates_are_told_the_date() {
+    let source = "{{ date_string or 'no date' }} {{ strftime_now('%H:%M') }}";
+    let template = ChatTemplate::new(source, "", "").unwrap();
+    let now = jiff::civil::date(2025, 3, 9).at(14, 5, 6, 0);
+    let render = |options: RenderOptions| template.render(&[], &options).unwrap().text;
+    assert_eq!(render(RenderOptions::default().at(now)), "09 Mar 2025 14:05");
+    let extra = serde_json::from_str(r#"{"date_string": "a Sunday"}"#).unwrap();
+    assert_eq!(render(RenderOptions { extra, ..RenderOptions::default() }.at(now)), "a Sunday 14:05");
+}
+
+#[test]
 fn an_exception_of_the_template_is_quoted() {
     let template = ChatTemplate::new("\n{{ raise_exception('Only ' ~ 1 ~ ' turn') }}", "", "").unwrap();
     let error = template.render(&[], &RenderOptions::default()).unwrap_err();

@@ -1,4 +1,4 @@
-//! The flags of `run` that turn [`Knobs`].
+//! The flags of `run` that turn [`Knobs`], and of `serve`, where they stand for what requests leave open.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use serde_json::Value;
 use smelt_engine::Grammar;
 use smelt_engine::chat::Overflow;
 use smelt_engine::sampler::{Mirostat, Recommended, SamplerSettings};
+use smelt_server::Defaults;
 
 use super::knobs::{Knobs, Window};
 use crate::given::Given;
@@ -126,6 +127,19 @@ impl SamplingArgs {
     pub(crate) fn given_of_loading(&self) -> Option<String> {
         let id = OF_LOADING.into_iter().find(|id| self.given.has(id))?;
         Some(format!("--{}", id.replace('_', "-")))
+    }
+
+    /// What a server's model does where a request leaves it open, with the settings that were `chosen` elsewhere.
+    ///
+    /// # Errors
+    /// [`Usage`] for a value out of range.
+    pub(crate) fn defaults(&self, chosen: Vec<String>) -> Result<Defaults, Usage> {
+        Ok(Defaults {
+            sampler: self.settings()?,
+            chosen: chosen.into_iter().chain(self.given.ids().map(str::to_owned)).collect(),
+            dry_breakers: self.dry.dry_sequence_breaker.clone(),
+            ..Defaults::default()
+        })
     }
 
     /// Follows what the model file recommends, where no flag says otherwise, and nothing that was `chosen` elsewhere.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use smelt_api::openai::CompletionRequest;
-use smelt_engine::sampler::{SamplerSettings, Stage};
+use smelt_engine::sampler::{Mirostat, SamplerSettings, Stage};
 use smelt_engine::{Event, Model, Request, Settings};
 
 use super::flags::Structure;
@@ -91,9 +91,6 @@ impl Remote {
         let mut body = sampling(sampler, breakers);
         body.insert("prompt".into(), json!([0]));
         body.insert("stop".into(), json!(stop));
-        if sampler.mirostat.is_some() {
-            body.insert("mirostat".into(), 2.into());
-        }
         let read = CompletionRequest::read(Value::Object(body).to_string().as_bytes());
         read.map(drop).map_err(|error| error.message)
     }
@@ -185,7 +182,13 @@ fn sampling(sampler: &SamplerSettings, breakers: &[String]) -> Map<String, Value
         body.insert("dry_penalty_last_n".into(), window(sampler.dry_last_n));
         body.insert("dry_sequence_breakers".into(), json!(breakers));
     }
-    body.extend(sampler.seed.map(|seed| ("seed".to_owned(), seed.into())));
+    body.insert("mirostat".into(), if sampler.mirostat.is_some() { 2 } else { 0 }.into());
+    if let Some(Mirostat { tau, eta }) = sampler.mirostat {
+        body.insert("mirostat_tau".into(), json!(tau));
+        body.insert("mirostat_eta".into(), json!(eta));
+    }
+    // The server may have a seed of its own.
+    body.insert("seed".into(), sampler.seed.map_or(json!(-1), Value::from));
     // A ban has no number in JSON, and OpenAI's word for it is -100.
     let bias = |(id, bias): &(u32, f32)| {
         (id.to_string(), json!(if *bias == f32::NEG_INFINITY { -100.0 } else { *bias }))

@@ -94,9 +94,9 @@ impl Session {
         let options = RenderOptions {
             add_generation_prompt: true,
             enable_thinking: knobs.think,
-            now: Some(jiff::Zoned::now().datetime()),
             ..RenderOptions::default()
         };
+        let options = options.at(jiff::Zoned::now().datetime());
         let system = knobs.system.iter().map(|text| Message::new("system", text.as_str()));
         let messages: Vec<Message> = system.chain(messages.iter().cloned()).collect();
         Ok(self.model().fit_chat(&messages, &options, self.reserve(knobs), knobs.overflow)?)

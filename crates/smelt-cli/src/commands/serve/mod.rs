@@ -1,5 +1,7 @@
 //! `smelt serve`.
 
+mod fetcher;
+
 use std::fmt::Write;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -8,14 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use smelt_api::Effort;
 use smelt_checkpoint::Checkpoint;
 use smelt_engine::scheduler::{KvBudget, SchedulerSettings};
 use smelt_engine::tokenizer::chat::FAMILIES;
 use smelt_engine::{KvFormat, System};
-use smelt_server::{ApiKey, Launch, Limits, ModelSource, PullError, Puller, Server, Settings, Tls, Traces};
-use smelt_store::{Installed, Progress, Reference, StoreError};
+use smelt_server::{ApiKey, Defaults, Launch, Limits, ModelSource, Server, Settings, Tls, Traces};
+use smelt_store::{Installed, Reference};
 use tracing_subscriber::filter::LevelFilter;
 
+use self::fetcher::Fetcher;
 use super::load::{MachineArgs, locate, names, stem};
 use super::run::SamplingArgs;
 use crate::config::Config;
@@ -70,6 +74,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     life: LifeArgs,
     #[command(flatten)]
+    answer: AnswerArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     machine: MachineArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -84,6 +92,25 @@ struct TemplateArgs {
     /// A file with such a template
     #[arg(long, value_name = "FILE")]
     chat_template_file: Option<PathBuf>,
+}
+
+/// What stands for the parameters that a request leaves out.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Answers, where a request says nothing")]
+struct AnswerArgs {
+    /// Longest answer in tokens [default: as long as the context holds]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    max_tokens: Option<u32>,
+    /// How much models that can think do so: none, minimal, low, medium, high, xhigh [default: as their templates say]
+    #[arg(long, value_name = "EFFORT", value_parser = parse_effort)]
+    reasoning_effort: Option<Effort>,
+    /// Tokens of thought, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i32::MAX as i64))]
+    thinking_budget: Option<u32>,
+}
+
+fn parse_effort(word: &str) -> Result<Effort, String> {
+    Effort::from_name(word).ok_or_else(|| "it is none, minimal, low, medium, high or xhigh".to_owned())
 }
 
 #[derive(Debug, clap::Args)]
@@ -110,6 +137,9 @@ struct NetworkArgs {
     /// An origin whose web pages may ask the server, such as `https://example.org`; * for any
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
+    /// Serve no chat page
+    #[arg(long)]
+    no_page: bool,
     /// Largest body of a request, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     max_body: u16,
@@ -294,6 +324,7 @@ fn settings(args: &Args, config: &Config, context: &Context) -> Result<Settings>
         tls: tls(network)?,
         api_keys: keys(network)?,
         cors_origins: network.cors_origin.clone(),
+        page: !network.no_page,
         limits: Limits {
             body: usize::from(network.max_body) << 20,
             queue_time: Duration::from_secs(sharing.queue_time.into()),
@@ -445,7 +476,6 @@ fn source(
     known.extend(names(reference, context));
     let own: Args = config.settle("serve", &known)?;
     let settings = own.machine.settings(own.ctx.map(|n| n as usize), KvFormat::F16);
-    let sampling: SamplingArgs = config.without_flags(&known)?;
     Ok(ModelSource {
         name,
         aliases,
@@ -458,8 +488,12 @@ fn source(
             logit_rows: usize::from(args.sharing.parallel).max(settings.logit_rows),
             ..settings
         },
-        sampler: sampling.settings()?,
-        chosen: config.chosen(&known),
+        defaults: Defaults {
+            max_tokens: own.answer.max_tokens.map(|n| n as usize),
+            effort: own.answer.reasoning_effort,
+            thinking_budget: own.answer.thinking_budget.map(|n| n as usize),
+            ..own.sampling.defaults(config.chosen(&known))?
+        },
         warm: !args.models.is_empty() && !args.life.no_prewarm,
     })
 }
@@ -496,57 +530,6 @@ fn aliases(installed: &Installed, context: &Context) -> Vec<String> {
         }
     }
     aliases
-}
-
-/// Fetches models into the store for clients, and says how they are served.
-#[derive(Debug)]
-struct Fetcher {
-    args: Args,
-    config: Config,
-    context: Context,
-}
-
-impl Fetcher {
-    fn new(config: &Config, context: &Context) -> Result<Self> {
-        let args = config.settle("serve", &[])?;
-        Ok(Self { args, config: config.clone(), context: context.clone() })
-    }
-}
-
-/// What a client may have fetched. Files of this machine and addresses are not for it to name.
-fn pullable(name: &str) -> Result<Reference, PullError> {
-    let name = name.strip_suffix(":latest").unwrap_or(name);
-    match Reference::parse(name) {
-        Ok(reference @ (Reference::Catalogue { .. } | Reference::HuggingFace { .. })) => Ok(reference),
-        _ => Err(PullError::Unknown(format!(
-            "{name:?} can't be pulled from here: a model is named like smollm2:135m or hf:OWNER/REPO/FILE.gguf"
-        ))),
-    }
-}
-
-impl Puller for Fetcher {
-    fn pull(&self, name: &str, progress: &mut dyn Progress) -> Result<ModelSource, PullError> {
-        let Self { args, config, context } = self;
-        let reference = pullable(name)?;
-        let installed = context.store.pull(&reference, &context.pull_settings(), progress);
-        let installed = installed.map_err(|error| match error {
-            StoreError::Cancelled => PullError::Stopped,
-            StoreError::UnknownModel { .. } => PullError::Unknown(told(&error)),
-            error => PullError::Failed(told(&error)),
-        })?;
-        // With the tag that was meant.
-        let whole = installed.manifest.and_then(|manifest| Reference::parse(&manifest.reference).ok());
-        let source = source(args, usize::MAX, &whole.unwrap_or(reference), config, context);
-        source.map_err(|error| PullError::Failed(format!("{error:#}")))
-    }
-}
-
-/// An error with its hint, for a client.
-fn told(error: &StoreError) -> String {
-    match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    }
 }
 
 /// The format that holds most of the weights' bytes.
