@@ -361,6 +361,35 @@ impl Simd for Avx2 {
         self.store(line, v, self.bits(x));
     }
     #[inline(always)]
+    fn reduce_lines(self, lines: &[Line; 16]) -> Line {
+        // Each step adds the halves of what is left of a line, for two times as many lines in a vector.
+        let mut fours = [self.splat_f(0.0); 8];
+        for i in 0..8 {
+            let (a, b) = (&lines[2 * i], &lines[2 * i + 1]);
+            fours[i] = avx2!({
+                let a = _mm256_add_ps(self.load_f(a, 0), self.load_f(a, 1));
+                let b = _mm256_add_ps(self.load_f(b, 0), self.load_f(b, 1));
+                _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
+            });
+        }
+        let mut twos = [self.splat_f(0.0); 4];
+        for i in 0..4 {
+            let (a, b) = (fours[2 * i], fours[2 * i + 1]);
+            twos[i] = avx2!(_mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b)));
+        }
+        let mut sums = Line::ZERO;
+        for v in 0..2 {
+            let (a, b) = (twos[2 * v], twos[2 * v + 1]);
+            let ones = avx2!({
+                let ones = _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b));
+                // Of eight lines the even ones are in the lower half.
+                _mm256_permutevar8x32_ps(ones, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
+            });
+            self.store_f(&mut sums, v, ones);
+        }
+        sums
+    }
+    #[inline(always)]
     fn load_slice(self, x: &[f32]) -> Self::F {
         // SAFETY: the CPU has AVX2 (`self`); `start` is 8 readable floats.
         unsafe { _mm256_loadu_ps(start::<8, _>(x)) }

@@ -370,6 +370,40 @@ impl Simd for Avx512Vnni {
         self.store(line, v, self.bits(x));
     }
     #[inline(always)]
+    fn reduce_lines(self, lines: &[Line; 16]) -> Line {
+        // Each step adds the halves of what is left of a line, for two times as many lines in a vector.
+        let mut eights = [self.splat_f(0.0); 8];
+        for i in 0..8 {
+            let (a, b) = (self.load_f(&lines[2 * i], 0), self.load_f(&lines[2 * i + 1], 0));
+            eights[i] = avx512!({
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xEE>(a, b))
+            });
+        }
+        let mut fours = [self.splat_f(0.0); 4];
+        for i in 0..4 {
+            let (a, b) = (eights[2 * i], eights[2 * i + 1]);
+            fours[i] = avx512!({
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xDD>(a, b))
+            });
+        }
+        let mut twos = [self.splat_f(0.0); 2];
+        for i in 0..2 {
+            let (a, b) = (fours[2 * i], fours[2 * i + 1]);
+            twos[i] =
+                avx512!(_mm512_add_ps(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xEE>(a, b)));
+        }
+        let [a, b] = twos;
+        let mut sums = Line::ZERO;
+        let ones = avx512!({
+            let ones = _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xDD>(a, b));
+            // Line 4·j + q is in lane 4·q + j.
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_permutexvar_ps(order, ones)
+        });
+        self.store_f(&mut sums, 0, ones);
+        sums
+    }
+    #[inline(always)]
     fn load_slice(self, x: &[f32]) -> Self::F {
         // SAFETY: the CPU has AVX-512 (`self`); `start` is 16 readable floats.
         unsafe { _mm512_loadu_ps(start::<16, _>(x)) }

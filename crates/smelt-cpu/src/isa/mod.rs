@@ -25,6 +25,8 @@ pub(crate) use codebook::Codebook;
 pub(crate) use plain::Plain;
 pub(crate) use rows::Rows;
 
+use smelt_quant::reduce16;
+
 /// The instruction sets that kernels exist for, slowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
@@ -245,6 +247,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn splat_f(self, x: f32) -> Self::F;
     fn load_f(self, line: &Line, v: usize) -> Self::F;
     fn store_f(self, line: &mut Line, v: usize, x: Self::F);
+    /// The sums of sixteen lines' floats, each by the fixed tree of [`reduce16`], as a line.
+    #[inline(always)]
+    fn reduce_lines(self, lines: &[Line; 16]) -> Line {
+        let mut sums = Line::ZERO;
+        for i in 0..16 {
+            sums.0[i] = reduce16(lines[i].floats()).to_bits();
+        }
+        sums
+    }
     /// `LANES` floats from the slice's beginning.
     fn load_slice(self, x: &[f32]) -> Self::F;
     /// `LANES` little-endian floats from the slice's beginning.

@@ -250,6 +250,9 @@ fn floats<S: Simd>(s: S, inputs: &Inputs, out: &mut Results) {
     }
     out.each(s, "bits", |v| s.bits(x(v)));
     out.each_f(s, "with_bits", |v| s.with_bits(s.and(a(v), s.splat(0x7F7F_FFFF))));
+    let integers = inputs.rows.map(|row| Line(from_fn(|i| u32::from_le_bytes(from_fn(|j| row[4 * i + j])))));
+    let lines = integers.map(|line| Line(line.0.map(|x| ((x as i32 >> 7) as f32).to_bits())));
+    out.0.push(("reduce_lines", s.reduce_lines(&lines).0));
     let halves = |v| s.and(a(v), s.splat(0xFBFF_FBFF_u32 as i32));
     out.each_f(s, "f16_low", |v| s.f16_low(halves(v)));
     out.each_f(s, "f16_high", |v| s.f16_high(halves(v)));
