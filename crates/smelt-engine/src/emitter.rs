@@ -21,8 +21,8 @@ pub struct TokenInfo {
     pub id: u32,
     /// What it stands for. The bytes of one token need not be whole characters.
     pub bytes: Vec<u8>,
-    /// ln p in the model's own distribution, before anything that sampling does; `None` where it wasn't asked for, and
-    /// for the first token of a prompt.
+    /// ln p in the model's own distribution, before anything that sampling does, or in the one that it was drawn from; `None`
+    /// where it wasn't asked for, and for the first token of a prompt.
     pub logprob: Option<f32>,
     /// The likeliest tokens in its place, likeliest first, as many as were asked for.
     pub top: Vec<TopToken>,
@@ -35,7 +35,7 @@ pub struct TopToken {
     pub id: u32,
     /// What it stands for.
     pub bytes: Vec<u8>,
-    /// ln p in the model's own distribution.
+    /// ln p in the same distribution.
     pub logprob: f32,
 }
 
@@ -53,6 +53,8 @@ pub(crate) struct Emission {
     pub(crate) shown: Arc<[u32]>,
     /// Log-probabilities, and of how many of the likeliest tokens.
     pub(crate) logprobs: Option<usize>,
+    /// They are of the distribution that tokens are drawn from.
+    pub(crate) post_sampling: bool,
     pub(crate) constraint: Option<Box<dyn Constraint>>,
 }
 
@@ -81,6 +83,8 @@ pub(crate) struct Emitter {
     constraint: Option<Box<dyn Constraint>>,
     ignore_eos: bool,
     logprobs: Option<usize>,
+    /// What the last token was drawn from, (token, p) likeliest first, if that is what is told.
+    drawn_from: Option<Vec<(u32, f32)>>,
     max_tokens: usize,
     context: usize,
     prompt_tokens: usize,
@@ -121,6 +125,7 @@ impl Emitter {
             constraint: emission.constraint,
             ignore_eos: emission.ignore_eos,
             logprobs: emission.logprobs,
+            drawn_from: (emission.post_sampling && emission.logprobs.is_some()).then(Vec::new),
             max_tokens: max_tokens.unwrap_or(usize::MAX),
             context,
             prompt_tokens: prompt.len(),
@@ -157,7 +162,11 @@ impl Emitter {
         if self.model.tokenizer.is_eog(token) && !self.ignore_eos {
             return Ok(self.end(Finish::EndOfGeneration(token), Emitted::default()));
         }
-        let info = token_info(&self.model.tokenizer, logits, token, self.logprobs)?;
+        let tokenizer = &self.model.tokenizer;
+        let info = match &self.drawn_from {
+            None => token_info(tokenizer, logits, token, self.logprobs)?,
+            Some(distribution) => drawn_info(tokenizer, distribution, token, self.logprobs.unwrap_or(0)),
+        };
         self.count += 1;
         let mut emitted = Emitted { token: Some(token), ..Emitted::default() };
         let text = self.text.push(token);
@@ -188,8 +197,15 @@ impl Emitter {
             }
             other => Error::Sampler(other),
         };
+        let Self { sampler, drawn_from, .. } = self;
+        let mut draw = |row: &mut [f32]| {
+            if let Some(distribution) = drawn_from {
+                *distribution = sampler.distribution(row)?;
+            }
+            sampler.sample(row)
+        };
         let token = match &mut self.constraint {
-            None => self.sampler.sample(logits).map_err(wrap)?,
+            None => draw(logits).map_err(wrap)?,
             Some(constraint) => {
                 let row = match constraint.mask().map_err(Error::Constraint)? {
                     None => logits,
@@ -200,7 +216,7 @@ impl Emitter {
                         &mut self.masked
                     }
                 };
-                let token = self.sampler.sample(row).map_err(wrap)?;
+                let token = draw(row).map_err(wrap)?;
                 constraint.accept(token).map_err(Error::Constraint)?;
                 token
             }
@@ -273,6 +289,19 @@ pub(crate) fn token_info(
     Ok(info)
 }
 
+/// The same of a token that was drawn from a distribution.
+fn drawn_info(tokenizer: &Tokenizer, distribution: &[(u32, f32)], token: u32, top: usize) -> TokenInfo {
+    let bytes = |id| tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
+    let can_be_drawn = distribution.iter().filter(|(_, p)| *p > 0.0);
+    let of = |&(id, p): &(u32, f32)| TopToken { id, bytes: bytes(id), logprob: p.ln() };
+    TokenInfo {
+        id: token,
+        bytes: bytes(token),
+        logprob: can_be_drawn.clone().find(|(id, _)| *id == token).map(|(_, p)| p.ln()),
+        top: can_be_drawn.take(top).map(of).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,6 +323,7 @@ mod tests {
             show_special: false,
             shown: Arc::default(),
             logprobs: None,
+            post_sampling: false,
             constraint: None,
         };
         let mut emitter = Emitter::new(model, emission, &[5]).unwrap();

@@ -150,6 +150,7 @@ impl Engine {
             show_special: request.show_special,
             shown: Arc::default(),
             logprobs: None,
+            post_sampling: false,
             constraint: request.grammar.as_ref().map(|grammar| self.model.constrain(grammar)).transpose()?,
         };
         let mut emitter = Emitter::new(&self.model, emission, prompt)?;

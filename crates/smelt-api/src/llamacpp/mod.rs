@@ -46,9 +46,9 @@ static BOTH: &[Param] = &[
     ),
     param(
         "post_sampling_probs",
-        Any,
-        Only(&["false"]),
-        "probabilities are the model's own, before anything that sampling does",
+        Bool,
+        Yes,
+        "tell the probabilities that tokens are drawn with, as `prob` and `top_probs`; the model's own otherwise",
     ),
     param("return_tokens", Bool, Yes, "tell the tokens' ids too; pieces of a stream always do"),
     param(
@@ -124,6 +124,8 @@ pub struct Wishes {
     pub biases: Vec<(Piece, f32)>,
     /// Alternatives per token; `None` for no probabilities.
     pub n_probs: Option<usize>,
+    /// They are those behind sampling.
+    pub post_sampling_probs: bool,
     /// Tell the tokens' ids.
     pub return_tokens: bool,
     /// The fields that are told, all if there is none.
@@ -207,6 +209,7 @@ impl Wishes {
         Ok(Self {
             biases,
             n_probs: fields.count("n_probs").filter(|n| *n > 0),
+            post_sampling_probs: fields.bool("post_sampling_probs").unwrap_or(false),
             return_tokens: fields.bool("return_tokens").unwrap_or(false),
             response_fields: fields.texts("response_fields"),
             common: Common { n: n.unwrap_or(common.n), ..common },

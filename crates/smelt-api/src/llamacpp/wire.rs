@@ -89,19 +89,40 @@ pub struct TokenProbability {
     pub token: String,
     /// Its exact bytes.
     pub bytes: Vec<u8>,
-    /// The logarithm of its probability, as the model has it.
-    pub logprob: f32,
-    /// The likeliest in its place.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_logprobs: Option<Vec<Self>>,
+    /// How probable it is.
+    #[serde(flatten)]
+    pub probability: Probability,
+}
+
+/// How probable a token is, and the likeliest in its place, where it is one of an answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "the variants explain them")]
+pub enum Probability {
+    /// As the model has it: the logarithm.
+    Own {
+        logprob: f32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        top_logprobs: Option<Vec<TokenProbability>>,
+    },
+    /// As it was drawn.
+    Drawn {
+        prob: f32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        top_probs: Option<Vec<TokenProbability>>,
+    },
 }
 
 impl TokenProbability {
-    /// Of a token's bytes, without others in its place.
+    /// Of a token's bytes and ln p, with others in its place if there is to be a list of them.
     #[must_use]
-    pub fn new(id: u32, bytes: &[u8], logprob: f32) -> Self {
+    pub fn new((id, bytes): (u32, &[u8]), logprob: f32, drawn: bool, top: Option<Vec<Self>>) -> Self {
         let token = String::from_utf8_lossy(bytes).into_owned();
-        Self { id, token, bytes: bytes.to_vec(), logprob: logprob.max(LEAST_LOGPROB), top_logprobs: None }
+        let probability = match drawn {
+            false => Probability::Own { logprob: logprob.max(LEAST_LOGPROB), top_logprobs: top },
+            true => Probability::Drawn { prob: logprob.exp(), top_probs: top },
+        };
+        Self { id, token, bytes: bytes.to_vec(), probability }
     }
 }
 

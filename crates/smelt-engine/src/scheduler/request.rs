@@ -39,6 +39,9 @@ pub struct Request<C = Box<dyn Constraint>> {
     /// Log-probabilities of the model's own distribution for each token, and of how many of the likeliest in its place;
     /// at most [`MAX_LOGPROBS`].
     pub logprobs: Option<usize>,
+    /// Those are of the distribution that tokens are drawn from, behind all that sampling does, and not of the model's own. Tokens
+    /// that can't be drawn are not told.
+    pub post_sampling: bool,
     /// The same for the prompt's tokens, as [`Event::PromptLogprobs`]. What the cache has of the prompt is of no use
     /// then. With `logprobs` at `None` there are no likeliest tokens.
     pub prompt_logprobs: bool,
@@ -78,6 +81,7 @@ impl<C> Request<C> {
             max_tokens: None,
             n: 1,
             logprobs: None,
+            post_sampling: false,
             prompt_logprobs: false,
             fresh: false,
             progress: false,
@@ -93,7 +97,7 @@ impl<C> Request<C> {
     #[must_use]
     pub fn held_to<D>(self, constraint: Option<D>) -> Request<D> {
         let Self { prompt, sampler, stop, lines, max_tokens, n, logprobs, prompt_logprobs, .. } = self;
-        let Self { fresh, progress, ignore_eos, show_special, shown, priority, .. } = self;
+        let Self { post_sampling, fresh, progress, ignore_eos, show_special, shown, priority, .. } = self;
         Request {
             prompt,
             sampler,
@@ -102,6 +106,7 @@ impl<C> Request<C> {
             max_tokens,
             n,
             logprobs,
+            post_sampling,
             prompt_logprobs,
             fresh,
             progress,

@@ -308,6 +308,7 @@ fn emitters(request: &Request, model: &Arc<Model>, limits: &Limits) -> Result<Ve
             show_special: request.show_special,
             shown: request.shown.clone(),
             logprobs: request.logprobs,
+            post_sampling: request.post_sampling,
             constraint: request.constraint.as_ref().map(|constraint| constraint.fork()),
         };
         Emitter::new(model, emission, &request.prompt)

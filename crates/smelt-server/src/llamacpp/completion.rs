@@ -12,7 +12,7 @@ use smelt_api::openai::{LEAST_LOGPROB, Piece};
 use smelt_api::{ApiError, Timings};
 use smelt_engine::tokenizer::Special;
 use smelt_engine::tokenizer::answer::ReaderOptions;
-use smelt_engine::{Finish, Infill, TokenInfo};
+use smelt_engine::{Finish, Infill, TokenInfo, TopToken};
 
 use super::generation_settings;
 use crate::app::{Call, json};
@@ -60,8 +60,9 @@ async fn answer(
     settle_biases(&model, &mut wishes)?;
     let constraint = wishes.common.structure.take().map(structure::requirement).transpose()?;
     let requests = prompts.into_iter().map(|tokens| {
-        let (logprobs, constraint) = (wishes.n_probs, constraint.clone());
-        Ok(Request { logprobs, constraint, ..request(&model, tokens, &wishes.common)? })
+        let (logprobs, post_sampling) = (wishes.n_probs, wishes.post_sampling_probs);
+        let constraint = constraint.clone();
+        Ok(Request { logprobs, post_sampling, constraint, ..request(&model, tokens, &wishes.common)? })
     });
     let requests = requests.collect::<Result<Vec<_>, ApiError>>()?;
     let form = Form {
@@ -180,7 +181,8 @@ impl Form {
     }
 
     fn probabilities(&self, tokens: &[TokenInfo]) -> Option<Vec<TokenProbability>> {
-        self.wishes.n_probs.map(|_| tokens.iter().map(probability).collect())
+        let drawn = self.wishes.post_sampling_probs;
+        self.wishes.n_probs.map(|_| tokens.iter().map(|token| probability(token, drawn)).collect())
     }
 }
 
@@ -188,10 +190,10 @@ fn ids(tokens: &[TokenInfo]) -> Vec<u32> {
     tokens.iter().map(|token| token.id).collect()
 }
 
-fn probability(token: &TokenInfo) -> TokenProbability {
-    let top = token.top.iter().map(|top| TokenProbability::new(top.id, &top.bytes, top.logprob));
-    let own = TokenProbability::new(token.id, &token.bytes, token.logprob.unwrap_or(LEAST_LOGPROB));
-    TokenProbability { top_logprobs: Some(top.collect()), ..own }
+fn probability(token: &TokenInfo, drawn: bool) -> TokenProbability {
+    let of = |top: &TopToken| TokenProbability::new((top.id, &top.bytes), top.logprob, drawn, None);
+    let top = token.top.iter().map(of).collect();
+    TokenProbability::new((token.id, &token.bytes), token.logprob.unwrap_or(LEAST_LOGPROB), drawn, Some(top))
 }
 
 /// What was told of an answer.

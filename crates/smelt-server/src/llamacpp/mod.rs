@@ -113,7 +113,7 @@ fn generation_settings(request: &Request, stream: bool) -> GenerationSettings {
         min_keep: 0,
         samplers: stages::names(sampler),
         timings_per_token: false,
-        post_sampling_probs: false,
+        post_sampling_probs: request.post_sampling,
         lora: [],
     }
 }

@@ -159,6 +159,25 @@ fn probabilities_fields_and_the_cache_are_as_asked() {
         streamed.iter().filter_map(|piece| piece["completion_probabilities"].as_array()).flatten().collect();
     assert_eq!(json!(streamed), told["completion_probabilities"]);
 
+    // Those that tokens are drawn with: of three that are left, at twice the temperature.
+    let drawn = json!({"post_sampling_probs": true, "n_probs": 5, "temperature": 2, "top_k": 3, "top_p": 1, "min_p": 0});
+    let told_drawn = server.ask(COMPLETION, &with(&ask(3), drawn))["completion_probabilities"].clone();
+    for token in told_drawn.as_array().unwrap() {
+        let top = token["top_probs"].as_array().unwrap();
+        let sum: f64 = top.iter().map(|top| top["prob"].as_f64().unwrap()).sum();
+        assert!(top.len() == 3 && (sum - 1.0).abs() < 1e-5, "{top:?}");
+        let own = top.iter().find(|top| top["id"] == token["id"]).unwrap();
+        assert_eq!((&own["prob"], token.get("logprob")), (&token["prob"], None));
+    }
+    let own = probabilities[0]["top_logprobs"].as_array().unwrap();
+    let gap = own[0]["logprob"].as_f64().unwrap() - own[1]["logprob"].as_f64().unwrap();
+    let drawn = told_drawn[0]["top_probs"].as_array().unwrap();
+    let drawn = (drawn[0]["prob"].as_f64().unwrap() / drawn[1]["prob"].as_f64().unwrap()).ln();
+    assert!((drawn - gap / 2.0).abs() < 1e-3, "{drawn} {gap}");
+    let greedy = server.ask(COMPLETION, &with(&ask(1), json!({"post_sampling_probs": true, "n_probs": 5})));
+    let greedy = &greedy["completion_probabilities"][0];
+    assert_eq!((&greedy["prob"], greedy["top_probs"].as_array().unwrap().len()), (&json!(1.0), 1));
+
     let fields = json!({"response_fields": ["content", "generation_settings/n_predict", "no_such"]});
     let chosen = server.ask(COMPLETION, &with(&ask(3), fields));
     assert_eq!(chosen, json!({"content": told["content"], "generation_settings/n_predict": 3}));
@@ -182,7 +201,6 @@ fn what_can_not_be_done_is_refused_by_name() {
         (text(&error["code"]).to_owned(), error["param"].as_str().unwrap_or_default().to_owned())
     };
     let unsupported = [
-        json!({"post_sampling_probs": true}),
         json!({"mirostat": 1}),
         json!({"lora": [{"id": 0, "scale": 1}]}),
         json!({"image_data": [{"data": "AAAA", "id": 1}]}),
