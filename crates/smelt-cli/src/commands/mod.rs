@@ -29,6 +29,7 @@ use crate::context::Context;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     // The largest by far, and clap makes it once.
+    #[command(visible_alias = "chat")]
     Run(Box<run::Args>),
     Serve(Box<serve::Args>),
     Ps(ps::Args),

@@ -399,6 +399,19 @@ fn endless(home: &std::path::Path) -> Command {
 }
 
 #[test]
+fn chat_is_another_word_for_run() {
+    let model = llama();
+    let answer = |word: &str| {
+        run(
+            &[word, model.to_str().unwrap(), "--local", "--raw", "--temp", "0", "--max-tokens", "4", "Hi"],
+            "",
+        )
+        .ok()
+    };
+    assert_eq!(answer("chat"), answer("run"));
+}
+
+#[test]
 fn a_reader_that_leaves_ends_the_run_quietly() {
     let home = tempfile::tempdir().unwrap();
     let mut child = endless(home.path()).spawn().unwrap();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use clap::builder::NonEmptyStringValueParser;
 use smelt_api::Effort;
 use smelt_checkpoint::Checkpoint;
 use smelt_engine::scheduler::{KvBudget, SchedulerSettings};
@@ -54,7 +55,7 @@ pub(crate) struct Args {
     #[arg(value_name = "MODEL", value_parser = parse_reference)]
     models: Vec<Reference>,
     /// Names that clients ask for, in the order of the models
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     name: Vec<String>,
     /// Another name by which clients may ask for a model, as gpt-4o=big; =MODEL may be left out if there is only one
     #[arg(long, value_name = "ALIAS=MODEL")]
@@ -117,7 +118,7 @@ fn parse_effort(word: &str) -> Result<Effort, String> {
 #[command(next_help_heading = "Network")]
 struct NetworkArgs {
     /// Name or address to listen on
-    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_parser = host)]
     host: String,
     /// Port to listen on; 0 takes one that is free
     #[arg(long, value_name = "N", default_value_t = smelt_server::DEFAULT_PORT)]
@@ -271,6 +272,14 @@ pub(crate) fn tell(record: &Record, context: &Context) {
             "process {pid} listens on {url} (OpenAI: {url}/v1); `smelt logs -f` shows its log, \
              `smelt stop` ends it"
         ));
+    }
+}
+
+/// A host; addresses of IPv6 may have the brackets that they have in URLs.
+fn host(text: &str) -> Result<String, &'static str> {
+    match text.strip_prefix('[').map_or(Some(text), |rest| rest.strip_suffix(']')) {
+        Some(host) if !host.is_empty() => Ok(host.to_owned()),
+        _ => Err("it is no name or address"),
     }
 }
 
