@@ -1,7 +1,7 @@
 //! The HTTP server: OpenAI's, Anthropic's, Ollama's and llama.cpp's interfaces in front of the engine's scheduler.
 //!
 //! ```text
-//! listen      connections, their limits, the end by a signal; tls
+//! listen      the address, the end by a signal; connections, their limits; tls
 //!   app       one request: id, origin, key, body, route, error, metrics; trace tells collectors of it
 //!     routes  the table of routes, which /openapi.json and the answers 404 and 405 iterate too
 //!       openai/ anthropic ollama llamacpp/ tokens      one dialect each: wire types to engine requests, and back
@@ -23,6 +23,7 @@
 mod access;
 mod anthropic;
 mod app;
+mod connections;
 mod conversation;
 mod daemon;
 mod embeddings;

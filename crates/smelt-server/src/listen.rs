@@ -1,31 +1,22 @@
-//! The server's life: address, connections, end.
+//! The server's life: address, models, end.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
-use crate::app::{App, router};
+use crate::app::App;
+use crate::connections::Connections;
 use crate::info::Cards;
 use crate::metrics::Metrics;
 use crate::models::{ModelSource, Models};
 use crate::openai::responses::Store;
 use crate::pull::Pulls;
 use crate::settings::{Error, Settings};
-use crate::tls::Tls;
 use crate::trace::Tracer;
 
-/// For engines to end behind the time that answers have, which is five seconds at most, and for what is written by then.
-const LAST_WORDS: Duration = Duration::from_secs(8);
-/// After the system refused a connection, for want of files most of the time.
-const BREATH: Duration = Duration::from_millis(100);
 /// Threads for connections; the engine has its own.
 const THREADS: usize = 2;
 
@@ -140,87 +131,6 @@ impl Server {
         // By then every answer has ended, and its span with it.
         let _ = tokio::task::spawn_blocking(move || app.tracer.finish()).await;
         result
-    }
-}
-
-/// A connection, or why there is none.
-type Accepted = std::io::Result<(tokio::net::TcpStream, SocketAddr)>;
-
-/// Open connections.
-struct Connections {
-    graceful: GracefulShutdown,
-    builder: http1::Builder,
-    service: axum::Router,
-    permits: Arc<Semaphore>,
-    tls: Option<Tls>,
-    /// For a client to greet a server that speaks TLS.
-    patience: Duration,
-}
-
-impl Connections {
-    fn new(app: &Arc<App>) -> Self {
-        let limits = &app.settings.limits;
-        let mut builder = http1::Builder::new();
-        // Some clients look for names as most servers write them.
-        builder.title_case_headers(true);
-        builder.timer(TokioTimer::new()).header_read_timeout(limits.head_time).max_buf_size(limits.head);
-        Self {
-            graceful: GracefulShutdown::new(),
-            builder,
-            service: router(app),
-            permits: Arc::new(Semaphore::new(limits.connections)),
-            tls: app.settings.tls.clone(),
-            patience: limits.head_time,
-        }
-    }
-
-    /// The next connection, once there may be one more; meanwhile others wait in the system's queue.
-    async fn next(&self, listener: &tokio::net::TcpListener) -> (OwnedSemaphorePermit, Accepted) {
-        // The semaphore is never closed.
-        let permit = self.permits.clone().acquire_owned().await.expect("an open semaphore");
-        (permit, listener.accept().await)
-    }
-
-    /// Serves a connection.
-    async fn accept(&self, permit: OwnedSemaphorePermit, accepted: Accepted) {
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
-                return tokio::time::sleep(BREATH).await;
-            }
-        };
-        // Small pieces of a stream must not wait for each other.
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(self.service.clone());
-        let (builder, watcher) = (self.builder.clone(), self.graceful.watcher());
-        let (tls, patience) = (self.tls.clone(), self.patience);
-        tokio::spawn(async move {
-            let ended = match tls {
-                None => watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await,
-                Some(tls) => match tls.accept(stream, patience).await {
-                    Ok(stream) => {
-                        watcher.watch(builder.serve_connection(TokioIo::new(stream), service)).await
-                    }
-                    Err(error) => return tracing::debug!(%peer, %error, "a client was not greeted"),
-                },
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%peer, %error, "a connection ended early");
-            }
-            drop(permit);
-        });
-    }
-
-    /// Lets open requests end. Idle connections close at once; the engines end what is open after `drain`.
-    async fn close(self, drain: Duration, engines: tokio::task::JoinHandle<()>) {
-        let closed = self.graceful.shutdown();
-        let both = async {
-            closed.await;
-            // Whether an engine ended by a defect matters to nobody any more.
-            let _ = engines.await;
-        };
-        let _ = tokio::time::timeout(drain + LAST_WORDS, both).await;
     }
 }
 

@@ -1,10 +1,11 @@
 //! The models that are offered.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use smelt_api::{ApiError, Code, Effort, KeepAlive};
 use smelt_engine::Model;
 use smelt_engine::sampler::{SamplerSettings, breaker_sequences};
@@ -91,10 +92,37 @@ pub(crate) struct Loaded {
     pub(crate) need: Need,
     /// When its file was written.
     pub(crate) modified: Timestamp,
+    /// The file that was read.
+    pub(crate) stamp: Stamp,
     /// Control tokens that are marks of reasoning, and those that are marks of calls too.
     marks: OnceLock<[Arc<[u32]>; 2]>,
     /// The texts that DRY stopped at last, and the tokens that spell them.
     breakers: Mutex<Option<(Vec<String>, Breakers)>>,
+}
+
+/// Which file is at a path: another one has another stamp, and so has one that was written to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    /// Its file system and its number there, where files have these.
+    file: [u64; 2],
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    /// # Errors
+    /// If there is no such file.
+    pub(crate) fn of(path: &Path) -> std::io::Result<Self> {
+        let meta = std::fs::metadata(path)?;
+        #[cfg(unix)]
+        let file = {
+            use std::os::unix::fs::MetadataExt;
+            [meta.dev(), meta.ino()]
+        };
+        #[cfg(not(unix))]
+        let file = [0; 2];
+        Ok(Self { file, len: meta.len(), modified: meta.modified().ok() })
+    }
 }
 
 /// Sequences of tokens.
@@ -276,7 +304,11 @@ impl Models {
     pub(crate) async fn open(&self, offer: &Offer) -> Result<Arc<Loaded>, ApiError> {
         let mut loaded = offer.loaded.lock().await;
         if let Some(loaded) = loaded.upgrade() {
-            return Ok(loaded);
+            // Prompts are made for the file that the engine has, whatever is in its place by now.
+            let has_engine = offer.handle.state() != State::Idle;
+            if has_engine || Stamp::of(&offer.source.file).is_ok_and(|stamp| stamp == loaded.stamp) {
+                return Ok(loaded);
+            }
         }
         let (source, handle, terms) = (offer.source.clone(), offer.handle.clone(), self.terms.clone());
         let opened = Arc::new(beside(move || open(source, handle, &terms)).await?);
@@ -317,9 +349,12 @@ fn is_name(name: &str, of: &str) -> bool {
 }
 
 fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, ApiError> {
-    let failed = |error: smelt_engine::Error| {
-        ApiError::new(Code::Internal, format!("the model {:?} can't be loaded: {error}", source.name))
+    let cannot = |why: String| {
+        ApiError::new(Code::Internal, format!("the model {:?} can't be loaded: {why}", source.name))
     };
+    let failed = |error: smelt_engine::Error| cannot(error.to_string());
+    // Before it is read: what is put in its place meanwhile is another file.
+    let stamp = Stamp::of(&source.file);
     let mut model = Model::open(&source.file, &source.engine).map_err(failed)?;
     if let Some(template) = &source.template {
         let failed = |error: TemplateError| {
@@ -328,6 +363,7 @@ fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, Ap
         };
         model = model.with_template(template).map_err(failed)?;
     }
+    let stamp = stamp.map_err(|error| cannot(format!("{}: {error}", source.file.display())))?;
     let context = terms.scheduler.context(&model).map_err(failed)?;
     let facts = model.facts();
     if source.engine.context.is_some_and(|wanted| wanted > facts.context) {
@@ -339,8 +375,8 @@ fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, Ap
     }
     let cache = (context as u64).saturating_mul(facts.kv_bytes_per_token as u64);
     let need = Need { least: facts.weight_bytes, usual: facts.weight_bytes.saturating_add(cache) };
-    let written = std::fs::metadata(&source.file).and_then(|meta| meta.modified()).ok();
-    let modified = written.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_else(Timestamp::now);
+    let modified =
+        stamp.modified.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_else(Timestamp::now);
     Ok(Loaded {
         source,
         model,
@@ -348,6 +384,7 @@ fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, Ap
         context,
         need,
         modified,
+        stamp,
         marks: OnceLock::new(),
         breakers: Mutex::default(),
     })

@@ -16,6 +16,7 @@ use super::protocol::{
     Class, Event, Failure, Load, MOST_LINE, Order, Refusal, Report, Request, TOLD_AT_ONCE, Token, from_line,
     to_line,
 };
+use crate::models::Stamp;
 
 /// Why an engine's process ended with an error.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +159,11 @@ fn start(load: &Load) -> Result<(Scheduler, String), String> {
         return Err(format!("the server is version {}, its engine {version}; restart it", load.version));
     }
     let settings = load.engine.settings().ok_or("a setting has an unknown name")?;
-    let engine = Engine::load(Path::new(&load.file), &settings).map_err(|error| error.to_string())?;
+    let file = Path::new(&load.file);
+    let engine = Engine::load(file, &settings).map_err(|error| error.to_string())?;
+    if Stamp::of(file).ok().as_ref() != Some(&load.stamp) {
+        return Err("its file was replaced while requests for it were read; send them again".to_owned());
+    }
     let device = engine.device().description;
     let scheduler = Scheduler::start(engine, &load.scheduler).map_err(|error| error.to_string())?;
     Ok((scheduler, device))

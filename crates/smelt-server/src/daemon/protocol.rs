@@ -23,7 +23,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +33,8 @@ use smelt_engine::{
     BackendChoice, Calls, Constraint, Finish, Grammar, GrammarError, Isa, IsaChoice, KvFormat, KvFormats,
     Model, Numa, Repack, Settings, ThinkingBudget, TokenInfo, TopToken,
 };
+
+use crate::models::{Loaded, Stamp};
 
 /// Bytes that a line may have: those of a prompt as long as the longest context are some hundred million.
 pub(super) const MOST_LINE: u64 = 1 << 28;
@@ -257,6 +258,8 @@ pub(super) struct Load {
     /// Of Smelt.
     pub(super) version: String,
     pub(super) file: OsString,
+    /// The file that prompts are made for.
+    pub(super) stamp: Stamp,
     pub(super) engine: EngineSettings,
     pub(super) scheduler: SchedulerSettings,
 }
@@ -279,9 +282,10 @@ pub(super) struct EngineSettings {
 }
 
 impl Load {
-    pub(super) fn new(file: &Path, engine: &Settings, scheduler: SchedulerSettings) -> Self {
+    pub(super) fn new(model: &Loaded, scheduler: SchedulerSettings) -> Self {
         let version = crate::info::VERSION.to_owned();
-        Self { version, file: file.into(), engine: EngineSettings::new(engine), scheduler }
+        let (file, engine) = (model.source.file.clone().into(), EngineSettings::new(&model.source.engine));
+        Self { version, file, stamp: model.stamp.clone(), engine, scheduler }
     }
 }
 

@@ -272,13 +272,14 @@ impl Supervisor {
 
     /// Runs a process to its end.
     async fn session(&mut self) -> Ended {
+        let Some(model) = &self.model else { return Ended::LetGo(Vec::new()) };
+        let load = Load::new(model, self.terms.scheduler);
         self.shared.set_state(State::Loading);
         let process = match Process::start(&self.terms.launch) {
             Ok(process) => process,
             Err(error) => return Ended::Lost(format!("its process can't be started: {error}")),
         };
         self.shared.set_process(process.id());
-        let load = Load::new(&self.source.file, &self.source.engine, self.terms.scheduler);
         process.order(&Order::Load(Box::new(load)));
         let mut session = Session::new(process, self.terms.step_time);
         let ended = match (self.attend(&mut session).await, session.ending.take()) {

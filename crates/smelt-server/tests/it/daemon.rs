@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use smelt_engine::Model;
 use smelt_server::{Launch, Limits, ModelSource, Settings};
 
-use crate::support::{MODEL, Running, Tagged, chat, source, with};
+use crate::support::{MODEL, Running, Tagged, chat, engine, source, with};
 
 const CHAT: &str = "/v1/chat/completions";
 /// An answer of this length is never waited for.
@@ -203,6 +203,52 @@ fn a_file_that_was_changed_in_use_is_read_anew() {
     // An engine that has seen that would answer nothing for ever.
     std::fs::write(file.path(), &good).unwrap();
     server.wait(|| server.post(CHAT, &chat(3)).status == 200);
+}
+
+#[test]
+fn a_file_that_is_replaced_is_read_anew_and_wholly() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, other] = ["model.gguf", "other.gguf"].map(|name| folder.path().join(name));
+    let new = smelt_testdata::data("tiny/qwen3/qwen3-f16.gguf");
+    std::fs::copy(source(512).file, &file).unwrap();
+    let model = |file: &std::path::Path| ModelSource { file: file.to_owned(), ..cold("a", 512) };
+    let request = with(&chat(8), json!({"model": "a", "logprobs": true}));
+    let answer = |server: &Running| {
+        let mut answer = server.ask(CHAT, &request);
+        (answer["choices"].take(), answer["usage"]["prompt_tokens"].take())
+    };
+    let wanted = answer(&Running::start(Settings::default(), vec![model(&new)]));
+
+    let server = Running::start(Settings::default(), vec![model(&file)]);
+    let old = answer(&server);
+    assert_ne!(old, wanted);
+    std::fs::copy(&new, &other).unwrap();
+    std::fs::rename(&other, &file).unwrap();
+    // The engine has the file that is gone, and so have prompts.
+    assert_eq!(answer(&server), old);
+    server.ask("/api/generate", &json!({"model": "a", "keep_alive": 0}));
+    server.wait(|| loaded(&server).is_empty());
+    assert_eq!(answer(&server), wanted);
+}
+
+/// Between the making of a prompt and the loading of the model, too.
+#[cfg(unix)]
+#[test]
+fn no_prompt_meets_another_files_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, other] = ["model.gguf", "other.gguf"].map(|name| folder.path().join(name));
+    std::fs::copy(source(512).file, &file).unwrap();
+    std::fs::copy(smelt_testdata::data("tiny/qwen3/qwen3-f16.gguf"), &other).unwrap();
+    let script = format!("mv {} {} 2>/dev/null; exec \"$0\"", other.display(), file.display());
+    let launch = Launch {
+        program: "/bin/sh".into(),
+        args: ["-c".into(), script.into(), engine().program.into()].into(),
+    };
+    let model = ModelSource { file, ..cold("a", 512) };
+    let server = Running::start(Settings { launch, ..Settings::default() }, vec![model]);
+    let (status, _, message) = error(server.post(CHAT, &with(&chat(3), json!({"model": "a"}))));
+    assert!(status == 500 && message.contains("its file was replaced"), "{status}: {message}");
+    ask(&server, "a");
 }
 
 #[test]

@@ -91,6 +91,46 @@ fn requests_are_limited() {
 }
 
 #[test]
+fn idle_connections_make_room_and_busy_ones_stay() {
+    let day = Duration::from_secs(86_400);
+    let limits = Limits { connections: 3, head_time: day, ..Limits::default() };
+    let server = Running::with(Settings { limits, ..Settings::default() }, 2 * LONG);
+    let connect = |path: &str, body: &str| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let method = if body.is_empty() { "GET" } else { "POST" };
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        stream
+    };
+    let begins = |stream: &mut TcpStream| {
+        let mut start = [0; 15];
+        stream.read_exact(&mut start).unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200 OK");
+    };
+    let mut busy = connect(CHAT, &endless().to_string());
+    begins(&mut busy);
+    // Each is answered, and kept open by its client.
+    let idle: Vec<TcpStream> = (0..10)
+        .map(|_| {
+            let mut stream = connect("/health", "");
+            begins(&mut stream);
+            stream
+        })
+        .collect();
+    assert_eq!(server.get("/health").status, 200);
+    // The answer goes on.
+    let mut more = [0; 2048];
+    busy.read_exact(&mut more).unwrap();
+    assert!(String::from_utf8_lossy(&more).contains("data: "));
+    drop(idle);
+}
+
+#[test]
 fn who_goes_away_is_not_computed_for() {
     let server = Running::with(Settings::default(), 2 * LONG);
     // In a stream, once it has begun.
