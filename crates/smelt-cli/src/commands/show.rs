@@ -243,26 +243,12 @@ fn to_json(value: &Value) -> Json {
         Value::String(s) => json!(s),
         Value::F32(x) => json!(x),
         Value::F64(x) => json!(x),
-        Value::Array(array) => json!(format!("[{} of {}]", array.len(), element(array))),
+        Value::Array(array) => {
+            let plural = if matches!(array, Array::String(_)) { "s" } else { "" };
+            json!(format!("[{} of {}{plural}]", array.len(), array.type_name()))
+        }
         Value::U64(n) => json!(n),
         // Every other type is an integer that an i64 holds.
         other => other.as_integer().and_then(|n| i64::try_from(n).ok()).map_or(Json::Null, Json::from),
-    }
-}
-
-fn element(array: &Array) -> &'static str {
-    match array {
-        Array::U8(_) => "u8",
-        Array::I8(_) => "i8",
-        Array::U16(_) => "u16",
-        Array::I16(_) => "i16",
-        Array::U32(_) => "u32",
-        Array::I32(_) => "i32",
-        Array::F32(_) => "f32",
-        Array::Bool(_) => "bool",
-        Array::String(_) => "strings",
-        Array::U64(_) => "u64",
-        Array::I64(_) => "i64",
-        Array::F64(_) => "f64",
     }
 }
