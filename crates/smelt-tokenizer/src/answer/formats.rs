@@ -343,6 +343,12 @@ impl CallFormat {
         FORMATS.iter().find(|format| format.signs.iter().any(has)).unwrap_or(&FORMATS[FORMATS.len() - 1])
     }
 
+    /// What the source of a template in this format contains: all texts of one of these groups.
+    #[must_use]
+    pub fn signs(&self) -> &'static [&'static [&'static str]] {
+        self.signs
+    }
+
     /// The texts with which a call, or the section of all calls, may begin.
     pub(super) fn openings(&self) -> impl Iterator<Item = &'static str> {
         let unmarked = match self.unmarked {

@@ -1,6 +1,7 @@
 //! Calls of tools and reasoning, over every interface, from a model that says what it is told to.
 
 mod demanded;
+mod families;
 mod possible;
 
 use serde_json::{Value, json};
