@@ -231,12 +231,10 @@ pub static FORMATS: &[CallFormat] = &[
         name: "mistral-args",
         signs: &[&["[TOOL_CALLS]", "[ARGS]"]],
         call: ("[TOOL_CALLS]", ""),
-        syntaxes: &[Syntax::Named {
-            before: "",
-            id: ("[CALL_ID]", "[0-9A-Za-z]{9}"),
-            between: "[ARGS]",
-            after: "",
-        }],
+        syntaxes: &[
+            Syntax::Named { before: "", id: ("[CALL_ID]", "[0-9A-Za-z]{9}"), between: "[ARGS]", after: "" },
+            JSON_LIST,
+        ],
         ..BASE
     },
     CallFormat {

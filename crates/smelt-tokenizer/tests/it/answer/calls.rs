@@ -207,6 +207,63 @@ fn every_family_is_read_however_it_is_cut() {
 }
 
 #[test]
+fn other_spellings_are_read_too() {
+    let rome = || json!({"location": "Rome"});
+    let cases = [
+        ("hermes", "<tool_call>{\"name\": \"get\"}</tool_call>", "get", json!({})),
+        ("hermes", "<tool_call>{\"name\": \"get\", \"arguments\": null}</tool_call>", "get", json!({})),
+        (
+            "hermes",
+            "<tool_call>{\"arguments\": {\"location\": \"Rome\"}, \"name\": \"get_weather\"}</tool_call>",
+            "get_weather",
+            rome(),
+        ),
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"get_weather\", \"arguments\": \"{\\\"location\\\": \\\"Rome\\\"}\"}</tool_call>",
+            "get_weather",
+            rome(),
+        ),
+        ("llama3", "{\"name\": \"get\"}", "get", json!({})),
+        (
+            "llama3",
+            "{\"name\": \"get_weather\", \"arguments\": {\"location\": \"Rome\"}}",
+            "get_weather",
+            rome(),
+        ),
+        (
+            "llama3",
+            "{\"type\": \"function\", \"name\": \"get_weather\", \"parameters\": {\"location\": \"Rome\"}}",
+            "get_weather",
+            rome(),
+        ),
+        (
+            "llama3",
+            "{\"type\": \"function\", \"function\": \"get_weather\", \"parameters\": {\"location\": \"Rome\"}}",
+            "get_weather",
+            rome(),
+        ),
+        (
+            "llama3",
+            "<|python_tag|>{\"name\": \"get_weather\", \"parameters\": {\"location\": \"Rome\"}}",
+            "get_weather",
+            rome(),
+        ),
+        ("llama3", "<|python_tag|>get_weather.call(location=\"Rome\")", "get_weather", rome()),
+        ("llama3", "<|python_tag|>get_weather(location=\"Rome\")", "get_weather", rome()),
+        (
+            "mistral-args",
+            "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"location\": \"Rome\"}}]",
+            "get_weather",
+            rome(),
+        ),
+    ];
+    for (format, text, name, arguments) in cases {
+        check(&options(format), text, &Answer::new("", "", &[(name, arguments)]));
+    }
+}
+
+#[test]
 fn what_is_no_call_stays_text() {
     let call = "{\"name\": \"get_weather\", \"arguments\": {\"location\": \"Rome\"}}";
     let cases = [
