@@ -15,7 +15,7 @@ use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
 use crate::daemon::Request;
 use crate::generation::{Answer, Generation, News};
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::prompt;
 use crate::stream::{Framing, Gone, Pieces, respond};
 
@@ -26,7 +26,7 @@ pub(crate) async fn count(call: Call) -> Result<Response, ApiError> {
 }
 
 /// The conversation's model and prompt.
-async fn encode(call: &Call, conversation: Conversation) -> Result<(Arc<Loaded>, Prepared), ApiError> {
+async fn encode(call: &Call, conversation: Conversation) -> Result<(Arc<OpenModel>, Prepared), ApiError> {
     call.tolerate(&conversation.unknown);
     call.app.metrics.volatile_blocks.add(conversation.volatile as u64);
     let model = call.app.models.find(Some(&conversation.model)).await?;

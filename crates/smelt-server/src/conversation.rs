@@ -10,7 +10,7 @@ use smelt_engine::tokenizer::chat::{Abilities, ChatTemplate, Rendered, TemplateE
 use smelt_engine::{Calls, Grammar, Model};
 
 use crate::daemon::{Requirement, Thoughts};
-use crate::models::{Defaults, Loaded};
+use crate::models::{Defaults, OpenModel};
 use crate::prompt::beside;
 use crate::structure::{refusal, requirement};
 
@@ -57,17 +57,17 @@ pub(crate) fn call_id(prefix: &str) -> String {
 }
 
 /// Makes a conversation ready. What a message says never becomes a control token.
-pub(crate) async fn prepare(model: &Arc<Loaded>, prompt: ChatPrompt) -> Result<Prepared, ApiError> {
+pub(crate) async fn prepare(model: &Arc<OpenModel>, prompt: ChatPrompt) -> Result<Prepared, ApiError> {
     let model = model.clone();
     beside(move || prepare_now(&model, prompt)).await
 }
 
-fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiError> {
-    let model = loaded.model();
+fn prepare_now(open: &OpenModel, mut prompt: ChatPrompt) -> Result<Prepared, ApiError> {
+    let model = open.model();
     let template = model.template().map_err(|e| ApiError::new(Code::Internal, e.to_string()))?;
     let abilities = template.abilities();
     check_reasoning(template, prompt.reasoning)?;
-    settle_reasoning(&mut prompt, template, &loaded.source.defaults);
+    settle_reasoning(&mut prompt, template, &open.source.defaults);
     let options = options(&mut prompt, template)?;
     let begun = if prompt.continues { prompt.messages.pop() } else { None };
     let messages = to_template(prompt.messages, template.source().contains("developer"));
@@ -104,7 +104,7 @@ fn prepare_now(loaded: &Loaded, mut prompt: ChatPrompt) -> Result<Prepared, ApiE
     Ok(Prepared {
         tokens: model.tokenizer().encode_rendered(&rendered),
         text: rendered.text,
-        shown: loaded.marks(calls.is_some()),
+        shown: open.marks(calls.is_some()),
         reading: ReaderOptions {
             thinking: abilities.thinking,
             thinking_is_open: is_open,

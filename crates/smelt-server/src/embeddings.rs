@@ -13,7 +13,7 @@ use smelt_engine::tokenizer::Special;
 use smelt_engine::{EUCLIDEAN, Pooling, normalize};
 
 use crate::app::{Call, json};
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::ollama::nanoseconds;
 use crate::pool::{check_lengths, pool};
 use crate::prompt::{self, beside};
@@ -76,7 +76,7 @@ struct Embedded<T> {
 /// An embedding of each text.
 async fn embed_texts(
     call: &Call,
-    model: &Arc<Loaded>,
+    model: &Arc<OpenModel>,
     wanted: EmbeddingsRequest,
 ) -> Result<Embedded<Vec<f32>>, ApiError> {
     if pooling(model, &wanted)? == Pooling::None {
@@ -89,7 +89,7 @@ async fn embed_texts(
 }
 
 /// How states are to be pooled.
-fn pooling(model: &Loaded, wanted: &EmbeddingsRequest) -> Result<Pooling, ApiError> {
+fn pooling(model: &OpenModel, wanted: &EmbeddingsRequest) -> Result<Pooling, ApiError> {
     let Some(name) = &wanted.pooling else { return Ok(model.model().facts().pooling) };
     let named = Pooling::ALL.into_iter().find(|pooling| pooling.name() == name);
     named.ok_or_else(|| {
@@ -101,7 +101,7 @@ fn pooling(model: &Loaded, wanted: &EmbeddingsRequest) -> Result<Pooling, ApiErr
 /// The embeddings of each text: one, or one of each token where states aren't pooled.
 async fn embed(
     call: &Call,
-    model: &Arc<Loaded>,
+    model: &Arc<OpenModel>,
     wanted: EmbeddingsRequest,
 ) -> Result<Embedded<Vec<Vec<f32>>>, ApiError> {
     call.tolerate(&wanted.unknown);

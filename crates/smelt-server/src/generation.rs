@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::app::Call;
 use crate::daemon::{Event, Request, Ticket, Token, Work};
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::trace::Trace;
 
 /// What happens to a request: [`Event`] with the answers' text read.
@@ -97,7 +97,7 @@ struct Reading {
 /// The answers to a request's prompts. Dropping it cancels what still runs.
 pub(crate) struct Generation {
     inbox: Inbox,
-    model: Arc<Loaded>,
+    model: Arc<OpenModel>,
     prompts: Vec<Answering>,
     /// Until the engine has all prompts. It is never locked: with it, writers may share a generation.
     accepting: Option<tokio::sync::Mutex<Accepting>>,
@@ -154,7 +154,7 @@ impl Inbox {
     /// Why it wasn't accepted, or that the wait was too long.
     pub(crate) fn submit(
         &self,
-        model: &Arc<Loaded>,
+        model: &Arc<OpenModel>,
         work: Work,
         keep: Option<KeepAlive>,
         (prompt, sender): (usize, &UnboundedSender<Told>),
@@ -208,7 +208,7 @@ impl Generation {
     /// to be loaded first, [`Self::next`] tells it.
     pub(crate) async fn submit(
         call: &Call,
-        model: &Arc<Loaded>,
+        model: &Arc<OpenModel>,
         requests: Vec<Request>,
         reading: &ReaderOptions,
     ) -> Result<Self, ApiError> {
@@ -221,7 +221,7 @@ impl Generation {
     /// As [`Self::submit`].
     pub(crate) async fn submit_keeping(
         call: &Call,
-        model: &Arc<Loaded>,
+        model: &Arc<OpenModel>,
         requests: Vec<Request>,
         reading: &ReaderOptions,
         keep: Option<KeepAlive>,

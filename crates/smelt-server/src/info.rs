@@ -13,7 +13,7 @@ use smelt_api::ollama::{self, Details, ListedModel};
 use smelt_api::openai::{Model, Page};
 
 use crate::app::{Call, json};
-use crate::models::{Loaded, Offer};
+use crate::models::{Offer, OpenModel};
 
 /// The version of Smelt.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -125,7 +125,7 @@ pub(crate) async fn ps(call: Call) -> Result<Response, ApiError> {
 }
 
 impl Card {
-    fn of(model: &Loaded) -> Self {
+    fn of(model: &OpenModel) -> Self {
         let listed = ListedModel {
             name: model.name().to_owned(),
             model: model.name().to_owned(),
@@ -141,7 +141,7 @@ impl Card {
     }
 }
 
-fn details(model: &Loaded) -> Details {
+fn details(model: &OpenModel) -> Details {
     let facts = model.model().facts();
     Details {
         parent_model: String::new(),
@@ -189,7 +189,7 @@ pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
 }
 
 /// What a model can do, in Ollama's words. Tools are told to every model that has a template.
-fn capabilities(model: &Loaded) -> Vec<&'static str> {
+fn capabilities(model: &OpenModel) -> Vec<&'static str> {
     let abilities = model.model().template().ok().map(|template| template.abilities());
     let thinks = abilities.is_some_and(|abilities| abilities.thinking.is_some());
     let generates = model.model().facts().generates();

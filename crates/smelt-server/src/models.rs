@@ -81,7 +81,7 @@ impl ModelSource {
 
 /// A model that is being asked for: all of it but its weights.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct OpenModel {
     pub(crate) source: ModelSource,
     model: Model,
     /// The way to its engine.
@@ -128,7 +128,7 @@ impl Stamp {
 /// Sequences of tokens.
 type Breakers = Arc<[Vec<u32>]>;
 
-impl Loaded {
+impl OpenModel {
     /// The name that clients ask for.
     pub(crate) fn name(&self) -> &str {
         &self.source.name
@@ -173,7 +173,7 @@ pub(crate) struct Offer {
     /// Runs its engine, until it does.
     supervisor: Mutex<Option<Supervisor>>,
     /// What prompts need, while it is in use.
-    loaded: tokio::sync::Mutex<Weak<Loaded>>,
+    open: tokio::sync::Mutex<Weak<OpenModel>>,
 }
 
 /// All models, in the order in which they were named, and then in that in which they were pulled.
@@ -279,7 +279,7 @@ impl Models {
     ///
     /// # Errors
     /// If there is none, or its file makes no sense.
-    pub(crate) async fn find(&self, name: Option<&str>) -> Result<Arc<Loaded>, ApiError> {
+    pub(crate) async fn find(&self, name: Option<&str>) -> Result<Arc<OpenModel>, ApiError> {
         let offer = match (name, self.offers().as_slice()) {
             (Some(name), _) => self.offer(name)?,
             (None, [only]) => only.clone(),
@@ -301,18 +301,18 @@ impl Models {
     ///
     /// # Errors
     /// If its file makes no sense.
-    pub(crate) async fn open(&self, offer: &Offer) -> Result<Arc<Loaded>, ApiError> {
-        let mut loaded = offer.loaded.lock().await;
-        if let Some(loaded) = loaded.upgrade() {
+    pub(crate) async fn open(&self, offer: &Offer) -> Result<Arc<OpenModel>, ApiError> {
+        let mut known = offer.open.lock().await;
+        if let Some(open) = known.upgrade() {
             // Prompts are made for the file that the engine has, whatever is in its place by now.
             let has_engine = offer.handle.state() != State::Idle;
-            if has_engine || Stamp::of(&offer.source.file).is_ok_and(|stamp| stamp == loaded.stamp) {
-                return Ok(loaded);
+            if has_engine || Stamp::of(&offer.source.file).is_ok_and(|stamp| stamp == open.stamp) {
+                return Ok(open);
             }
         }
         let (source, handle, terms) = (offer.source.clone(), offer.handle.clone(), self.terms.clone());
         let opened = Arc::new(beside(move || open(source, handle, &terms)).await?);
-        *loaded = Arc::downgrade(&opened);
+        *known = Arc::downgrade(&opened);
         Ok(opened)
     }
 
@@ -329,7 +329,7 @@ impl Models {
 impl Offer {
     fn new(source: ModelSource, terms: &Arc<Terms>) -> Self {
         let (supervisor, handle) = Supervisor::new(source.clone(), terms.clone());
-        Self { source, handle, supervisor: Mutex::new(Some(supervisor)), loaded: Default::default() }
+        Self { source, handle, supervisor: Mutex::new(Some(supervisor)), open: Default::default() }
     }
 
     /// Runs the engine's supervisor, unless it runs.
@@ -348,7 +348,7 @@ fn is_name(name: &str, of: &str) -> bool {
     name == of || name.strip_suffix(LATEST) == Some(of) || of.strip_suffix(LATEST) == Some(name)
 }
 
-fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, ApiError> {
+fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<OpenModel, ApiError> {
     let cannot = |why: String| {
         ApiError::new(Code::Internal, format!("the model {:?} can't be loaded: {why}", source.name))
     };
@@ -377,7 +377,7 @@ fn open(source: ModelSource, handle: Handle, terms: &Terms) -> Result<Loaded, Ap
     let need = Need { least: facts.weight_bytes, usual: facts.weight_bytes.saturating_add(cache) };
     let modified =
         stamp.modified.and_then(|time| Timestamp::try_from(time).ok()).unwrap_or_else(Timestamp::now);
-    Ok(Loaded {
+    Ok(OpenModel {
         source,
         model,
         handle,

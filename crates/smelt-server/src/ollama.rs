@@ -17,7 +17,7 @@ use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
 use crate::daemon::Request;
 use crate::generation::{Answer, Generation, News};
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::prompt::{self, beside};
 use crate::stream::{Framing, Gone, Pieces, respond};
 use crate::structure;
@@ -73,14 +73,19 @@ pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
 }
 
 /// As Ollama does, an answer goes on in a last message of the assistant that calls nothing.
-async fn prepare_chat(model: &Arc<Loaded>, prompt: ChatPrompt) -> Result<Prepared, ApiError> {
+async fn prepare_chat(model: &Arc<OpenModel>, prompt: ChatPrompt) -> Result<Prepared, ApiError> {
     let is_begun = |m: &ChatMessage| m.role == Role::Assistant && m.tool_calls.is_empty();
     let continues = prompt.messages.last().is_some_and(is_begun);
     prepare(model, ChatPrompt { continues, ..prompt }).await
 }
 
 /// Answers a request without a prompt, which asks for the model to be loaded, or to be unloaded if it is kept for no time.
-async fn load(call: &Call, model: &Arc<Loaded>, form: Form, common: &Common) -> Result<Response, ApiError> {
+async fn load(
+    call: &Call,
+    model: &Arc<OpenModel>,
+    form: Form,
+    common: &Common,
+) -> Result<Response, ApiError> {
     let done_reason = match common.keep_alive {
         Some(keep @ KeepAlive::For(Duration::ZERO)) => {
             model.handle.keep(keep);
@@ -157,7 +162,7 @@ fn most_tokens(num_ctx: Option<usize>, request: &Request, context: usize) -> Res
 
 async fn answer(
     call: Call,
-    model: Arc<Loaded>,
+    model: Arc<OpenModel>,
     form: Form,
     common: Common,
     prompt: Prepared,

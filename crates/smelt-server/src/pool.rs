@@ -8,7 +8,7 @@ use smelt_engine::scheduler::{PoolRequest, Text};
 use crate::app::Call;
 use crate::daemon::{Event, Work};
 use crate::generation::Inbox;
-use crate::models::Loaded;
+use crate::models::OpenModel;
 
 /// What comes of a request's texts, in their order. Dropping the future cancels the request; `keep` says how long the
 /// model is kept when nobody uses it any more.
@@ -17,7 +17,7 @@ use crate::models::Loaded;
 /// Why it wasn't accepted or failed, or that the wait was too long.
 pub(crate) async fn pool(
     call: &Call,
-    model: &Arc<Loaded>,
+    model: &Arc<OpenModel>,
     request: PoolRequest,
     keep: Option<KeepAlive>,
 ) -> Result<Vec<Vec<f32>>, ApiError> {

@@ -7,7 +7,7 @@ use smelt_engine::tokenizer::Special;
 use smelt_engine::{Error, Infill, LineLimits, Model};
 
 use crate::daemon::Request;
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::stages;
 
 /// Does what takes long, such as tokenizing a long text, beside the tasks of other requests.
@@ -86,18 +86,18 @@ pub(crate) fn check_ids(model: &Model, ids: &[u32], param: &str) -> Result<(), A
 /// # Errors
 /// As [`sampler`].
 pub(crate) fn request(
-    loaded: &Loaded,
+    open: &OpenModel,
     tokens: Vec<u32>,
     sampling: &Sampling,
     limits: &Limits,
 ) -> Result<Request, ApiError> {
     Ok(Request {
-        max_tokens: limits.max_tokens.or(loaded.source.defaults.max_tokens),
+        max_tokens: limits.max_tokens.or(open.source.defaults.max_tokens),
         stop: limits.stop.clone(),
         lines: LineLimits { indent: limits.indent, time: limits.line_time },
         ignore_eos: limits.ignore_eos,
         show_special: limits.show_special,
-        ..Request::new(tokens, sampler(loaded, sampling)?)
+        ..Request::new(tokens, sampler(open, sampling)?)
     })
 }
 
@@ -106,8 +106,8 @@ pub(crate) fn request(
 ///
 /// # Errors
 /// If a wish names a token that isn't there, or doesn't go with another one.
-pub(crate) fn sampler(loaded: &Loaded, wishes: &Sampling) -> Result<SamplerSettings, ApiError> {
-    let (model, defaults) = (loaded.model(), &loaded.source.defaults);
+pub(crate) fn sampler(open: &OpenModel, wishes: &Sampling) -> Result<SamplerSettings, ApiError> {
+    let (model, defaults) = (open.model(), &open.source.defaults);
     let mut settings = defaults.sampler.clone();
     model
         .recommended()
@@ -155,7 +155,7 @@ pub(crate) fn sampler(loaded: &Loaded, wishes: &Sampling) -> Result<SamplerSetti
     settings.dry_allowed_length = wishes.dry_allowed_length.unwrap_or(settings.dry_allowed_length);
     settings.dry_last_n = wishes.dry_last_n.unwrap_or(settings.dry_last_n);
     if settings.dry_multiplier > 0.0 {
-        settings.dry_breakers = loaded.dry_breakers(wishes.dry_breakers.as_deref())?;
+        settings.dry_breakers = open.dry_breakers(wishes.dry_breakers.as_deref())?;
     }
     stages::settle(wishes, &mut settings)?;
     let size = model.facts().vocab_size;

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::protocol::{Event, Request};
 use super::supervisor::State;
-use crate::models::Loaded;
+use crate::models::OpenModel;
 
 /// For figures from an engine that has other things to do.
 const FIGURES: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(super) enum Command {
     Cancel(u64),
     /// Load the model, if it isn't.
     Load {
-        model: Arc<Loaded>,
+        model: Arc<OpenModel>,
         keep: Option<KeepAlive>,
         reply: oneshot::Sender<Result<(), ApiError>>,
     },
@@ -45,7 +45,7 @@ pub(crate) type Sink = Box<dyn FnMut(Result<Event, ApiError>) -> bool + Send>;
 /// A request on its way.
 pub(super) struct Submission {
     pub(super) attempt: u64,
-    pub(super) model: Arc<Loaded>,
+    pub(super) model: Arc<OpenModel>,
     pub(super) work: Work,
     pub(super) keep: Option<KeepAlive>,
     pub(super) voice: Voice,
@@ -262,7 +262,7 @@ impl Handle {
     /// Why it wasn't accepted; then `sink` is never called.
     pub(crate) async fn submit(
         &self,
-        model: &Arc<Loaded>,
+        model: &Arc<OpenModel>,
         work: Work,
         keep: Option<KeepAlive>,
         sink: Sink,
@@ -289,7 +289,7 @@ impl Handle {
     ///
     /// # Errors
     /// Why it can't be.
-    pub(crate) async fn load(&self, model: &Arc<Loaded>, keep: Option<KeepAlive>) -> Result<(), ApiError> {
+    pub(crate) async fn load(&self, model: &Arc<OpenModel>, keep: Option<KeepAlive>) -> Result<(), ApiError> {
         let (reply, loaded) = oneshot::channel();
         let _ = self.commands.send(Command::Load { model: model.clone(), keep, reply });
         loaded.await.unwrap_or_else(|_| Err(stopping()))

@@ -34,7 +34,7 @@ use smelt_engine::{
     Model, Numa, Repack, Settings, ThinkingBudget, TokenInfo, TopToken,
 };
 
-use crate::models::{Loaded, Stamp};
+use crate::models::{OpenModel, Stamp};
 
 /// Bytes that a line may have: those of a prompt as long as the longest context are some hundred million.
 pub(super) const MOST_LINE: u64 = 1 << 28;
@@ -282,7 +282,7 @@ pub(super) struct EngineSettings {
 }
 
 impl Load {
-    pub(super) fn new(model: &Loaded, scheduler: SchedulerSettings) -> Self {
+    pub(super) fn new(model: &OpenModel, scheduler: SchedulerSettings) -> Self {
         let version = crate::info::VERSION.to_owned();
         let (file, engine) = (model.source.file.clone().into(), EngineSettings::new(&model.source.engine));
         Self { version, file, stamp: model.stamp.clone(), engine, scheduler }

@@ -14,7 +14,7 @@ use super::handle::{Command, Handle, Shared, Submission, Voice, Work, answer, st
 use super::memory::{Memory, Need, Reservation};
 use super::process::{Launch, Process};
 use super::protocol::{Class, Event, Failure, Load, Order, Refusal, Report};
-use crate::models::{Loaded, ModelSource};
+use crate::models::{ModelSource, OpenModel};
 
 /// When an engine goes that is used now.
 fn expires(keep: KeepAlive) -> Timestamp {
@@ -70,7 +70,7 @@ pub(crate) struct Supervisor {
     /// As the last request wishes.
     keep: KeepAlive,
     /// Kept while there is an engine, so that prompts find it.
-    model: Option<Arc<Loaded>>,
+    model: Option<Arc<OpenModel>>,
     pause: Duration,
 }
 
@@ -208,7 +208,7 @@ impl Supervisor {
         submission.voice.fail(ApiError::new(Code::Overloaded, message).retry_after(5));
     }
 
-    fn take(&mut self, model: &Arc<Loaded>, keep: Option<KeepAlive>) {
+    fn take(&mut self, model: &Arc<OpenModel>, keep: Option<KeepAlive>) {
         self.keep = keep.unwrap_or(self.terms.keep);
         self.model = Some(model.clone());
         self.shared.touch(expires(self.keep));

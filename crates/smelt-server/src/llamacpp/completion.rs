@@ -18,7 +18,7 @@ use super::generation_settings;
 use crate::app::{Call, json};
 use crate::daemon::Request;
 use crate::generation::{Answer, Generation, News, text};
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::openai::{request, silence};
 use crate::prompt::{self, beside};
 use crate::stream::{Framing, Gone, Pieces, respond, to_json};
@@ -46,14 +46,14 @@ pub(crate) async fn infill(call: Call) -> Result<Response, ApiError> {
     answer(call, model, vec![encoded.await?], wishes).await
 }
 
-async fn find(call: &Call, wishes: &Wishes) -> Result<Arc<Loaded>, ApiError> {
+async fn find(call: &Call, wishes: &Wishes) -> Result<Arc<OpenModel>, ApiError> {
     call.tolerate(&wishes.common.unknown);
     call.app.models.find(wishes.common.model.as_deref()).await
 }
 
 async fn answer(
     call: Call,
-    model: Arc<Loaded>,
+    model: Arc<OpenModel>,
     prompts: Vec<Vec<u32>>,
     mut wishes: Wishes,
 ) -> Result<Response, ApiError> {
@@ -94,7 +94,7 @@ async fn answer(
 }
 
 /// Turns biases of texts to those of their tokens, and bans the tokens that end an answer if these are to be ignored.
-fn settle_biases(model: &Loaded, wishes: &mut Wishes) -> Result<(), ApiError> {
+fn settle_biases(model: &OpenModel, wishes: &mut Wishes) -> Result<(), ApiError> {
     let tokenizer = model.model().tokenizer();
     let Wishes { biases, common, .. } = wishes;
     for (piece, bias) in biases {
@@ -114,7 +114,7 @@ fn settle_biases(model: &Loaded, wishes: &mut Wishes) -> Result<(), ApiError> {
 
 /// What is told of a request's answers.
 struct Form {
-    model: Arc<Loaded>,
+    model: Arc<OpenModel>,
     wishes: Wishes,
     /// Of each prompt: how it is answered, its text, its tokens.
     settings: Vec<GenerationSettings>,

@@ -22,16 +22,16 @@ use crate::stages;
 pub(crate) async fn props(call: Call) -> Result<Response, ApiError> {
     let mut query = Fields::query(&call.query, PROPS_PARAMS)?;
     call.tolerate(query.unknown());
-    let loaded = call.app.models.find(query.text("model").as_deref()).await?;
-    let (model, source) = (loaded.model(), &loaded.source);
+    let open = call.app.models.find(query.text("model").as_deref()).await?;
+    let (model, source) = (open.model(), &open.source);
     let template = model.template().ok();
     let abilities = template.map(|template| template.abilities());
     let piece =
         |id: Option<u32>| id.and_then(|id| model.tokenizer().piece(id)).unwrap_or_default().to_owned();
-    let request = prompt::request(&loaded, Vec::new(), &Sampling::default(), &Limits::default())?;
+    let request = prompt::request(&open, Vec::new(), &Sampling::default(), &Limits::default())?;
     Ok(json(&Props {
         default_generation_settings: DefaultSettings {
-            n_ctx: loaded.context,
+            n_ctx: open.context,
             params: generation_settings(&request, false),
         },
         total_slots: call.app.settings.scheduler.max_sequences,
@@ -51,7 +51,7 @@ pub(crate) async fn props(call: Call) -> Result<Response, ApiError> {
         bos_token: piece(model.tokenizer().bos()),
         eos_token: piece(model.tokenizer().eos()),
         build_info: format!("smelt-{VERSION}"),
-        is_sleeping: loaded.handle.process().is_none(),
+        is_sleeping: open.handle.process().is_none(),
     }))
 }
 
@@ -60,12 +60,12 @@ pub(crate) async fn props(call: Call) -> Result<Response, ApiError> {
 pub(crate) async fn slots(call: Call) -> Result<Response, ApiError> {
     let mut query = Fields::query(&call.query, SLOTS_PARAMS)?;
     call.tolerate(query.unknown());
-    let loaded = call.app.models.find(query.text("model").as_deref()).await?;
-    let (places, taken) = (call.app.settings.scheduler.max_sequences, loaded.handle.stats().await.running);
+    let open = call.app.models.find(query.text("model").as_deref()).await?;
+    let (places, taken) = (call.app.settings.scheduler.max_sequences, open.handle.stats().await.running);
     if query.get("fail_on_no_slot").is_some() && taken >= places {
         return Err(ApiError::new(Code::Unavailable, "no slot is free").retry_after(1));
     }
-    let slot = |id| Slot { id, n_ctx: loaded.context, speculative: false, is_processing: id < taken };
+    let slot = |id| Slot { id, n_ctx: open.context, speculative: false, is_processing: id < taken };
     Ok(json(&(0..places).map(slot).collect::<Vec<Slot>>()))
 }
 

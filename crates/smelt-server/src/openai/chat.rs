@@ -21,7 +21,7 @@ use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
 use crate::daemon::Request;
 use crate::generation::{Answer, Answered, Generation, News};
 use crate::info::seconds;
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
@@ -76,7 +76,7 @@ pub(crate) async fn apply_template(call: Call) -> Result<Response, ApiError> {
 /// A conversation that is ready to be answered.
 struct Asked {
     wanted: ChatRequest,
-    model: Arc<Loaded>,
+    model: Arc<OpenModel>,
     prompt: Prepared,
 }
 
@@ -101,7 +101,7 @@ async fn ask(call: &Call) -> Result<Asked, ApiError> {
 struct Head {
     id: String,
     created: u64,
-    model: Arc<Loaded>,
+    model: Arc<OpenModel>,
 }
 
 fn completion(head: Head, prompts: Vec<Answered>, with_logprobs: bool) -> ChatCompletion {

@@ -14,7 +14,7 @@ use crate::app::Call;
 use crate::daemon::Request;
 use crate::generation::Answered;
 use crate::info::VERSION;
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::prompt;
 
 /// What decides about the bits of an answer: nothing beside the version does.
@@ -32,7 +32,7 @@ pub(crate) fn finish_reason(finish: Finish, has_calls: bool) -> FinishReason {
 }
 
 /// A request of the engine, but for its logprobs.
-pub(crate) fn request(model: &Loaded, tokens: Vec<u32>, common: &Common) -> Result<Request, ApiError> {
+pub(crate) fn request(model: &OpenModel, tokens: Vec<u32>, common: &Common) -> Result<Request, ApiError> {
     Ok(Request {
         n: common.n,
         priority: common.priority,

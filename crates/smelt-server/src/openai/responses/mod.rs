@@ -22,7 +22,7 @@ use crate::app::{Call, json};
 use crate::conversation::{ChatPrompt, Prepared, call_id, prepare};
 use crate::generation::{Generation, News};
 use crate::info::seconds;
-use crate::models::Loaded;
+use crate::models::OpenModel;
 use crate::stream::{Framing, Gone, Pieces, respond};
 
 use std::sync::Arc;
@@ -114,7 +114,10 @@ pub(crate) async fn input_items(call: Call) -> Result<Reply, ApiError> {
 }
 
 /// The conversation's model and prompt.
-async fn encode(call: &Call, conversation: &mut Conversation) -> Result<(Arc<Loaded>, Prepared), ApiError> {
+async fn encode(
+    call: &Call,
+    conversation: &mut Conversation,
+) -> Result<(Arc<OpenModel>, Prepared), ApiError> {
     call.tolerate(&conversation.unknown);
     let model = call.app.models.find(conversation.model.as_deref()).await?;
     let responses = &call.app.responses;
