@@ -106,9 +106,9 @@ fn ready(child: &mut Child, record: &Record) -> Result<()> {
             let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
             return Err(anyhow!("the server ended ({status}); {} ends with\n{last}", log.display()));
         }
-        // One that is being loaded may be too busy to answer.
+        // One that is being loaded may be too busy to answer, and one that can't load its model ends soon.
         match client.health() {
-            Ok(word) if word != "loading" => return Ok(()),
+            Ok(word) if word != "loading" && word != "draining" => return Ok(()),
             _ => std::thread::sleep(TICK),
         }
     }
