@@ -221,6 +221,7 @@ impl Models {
             },
             None => {}
         }
+        source.aliases.retain(|alias| *alias != source.name);
         let offer = Offer::new(source, &self.terms);
         offer.start();
         offers.push(Arc::new(offer));

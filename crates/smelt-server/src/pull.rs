@@ -70,6 +70,9 @@ fn step(status: impl Into<String>) -> Pulled {
 pub(crate) async fn create(call: Call) -> Result<Response, ApiError> {
     let wanted = PullRequest::read(&call.body)?;
     call.tolerate(&wanted.unknown);
+    if wanted.model.len() > LONGEST {
+        return Err(ApiError::value("model", format!("names have at most {LONGEST} bytes")));
+    }
     let mut steps = match call.app.models.offer(&wanted.model) {
         Ok(_) => {
             let steps = ["pulling manifest", "success"].map(step).to_vec();
@@ -110,6 +113,9 @@ async fn tell(call: Call, pieces: Pieces, mut steps: watch::Receiver<State>) -> 
         }
     }
 }
+
+/// Bytes of a name that is looked at, and logged.
+const LONGEST: usize = 1024;
 
 /// A pull that ended without a word.
 fn broken() -> ApiError {

@@ -45,7 +45,7 @@ impl Scripted {
         tell(Event::Finished)?;
         Ok(ModelSource {
             name: format!("{name}:1b"),
-            aliases: vec![name.to_owned()],
+            aliases: vec![format!("{name}:1b"), name.to_owned()],
             warm: false,
             ..source(512)
         })
@@ -108,6 +108,7 @@ fn a_pull_tells_its_steps_and_the_model_is_there_behind_it() {
     assert_eq!(rest[rest.len() - 4], pulling(1000));
 
     assert_eq!(names(&server), ["new:1b"]);
+    assert_eq!(server.get("/v1/models").json()["data"][0]["aliases"], json!(["new"]));
     assert_eq!(server.get("/api/tags").json()["models"][0]["name"], "new:1b");
     for name in ["new:1b", "new", "new:latest"] {
         let answer = server.ask("/v1/chat/completions", &with(&chat(3), json!({"model": name})));
@@ -155,6 +156,7 @@ fn what_goes_wrong_with_a_pull_is_told_once() {
     let reply = server.post("/api/pull", &json!({"model": "unknown"}));
     assert_eq!(reply.status, 404, "what is refused at once has its status, in a stream too");
     assert_eq!(reply.json(), json!({"error": "no model is named \"unknown\""}));
+    assert_eq!(server.post("/api/pull", &json!({"model": "x".repeat(2000)})).status, 400);
     let lines = server.post("/api/pull", &json!({"model": "broken"})).lines();
     puller.is_enough.store(true, Ordering::SeqCst);
     assert_eq!(line(lines.last()), json!({"error": "the source is gone"}));
