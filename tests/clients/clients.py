@@ -310,7 +310,7 @@ def ollama_routes():
     assert running.model == MODEL
     assert llama.pull(MODEL).status == "success"
     assert [step.status for step in llama.pull(MODEL, stream=True)][-1] == "success"
-    assert raises(ollama.ResponseError, lambda: llama.pull("nothing")).status_code == 404
+    assert raises(ollama.ResponseError, lambda: llama.pull("nothing")).status_code == 403
     shown = llama.show(MODEL)
     assert shown.modelinfo["general.architecture"] == shown.details.family
     refused = {"not": {"type": "string"}}
