@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::response::Response;
 use jiff::Timestamp;
@@ -12,6 +12,7 @@ use smelt_engine::scheduler::{Histogram, SECONDS, Stats};
 
 use crate::app::{App, Call, with_type};
 use crate::info::{VERSION, seconds};
+use crate::models::Offer;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -223,10 +224,16 @@ impl Text {
 async fn text(app: &App) -> String {
     let mut models: Vec<(String, Stats)> = Vec::new();
     let mut restarts = Vec::new();
-    for offer in app.models.offers() {
+    // All are asked at once: one that is frozen has its time, and not each behind the other.
+    let ask = |offer: Arc<Offer>| {
+        let handle = offer.handle.clone();
+        (offer, tokio::spawn(async move { handle.stats().await }))
+    };
+    let asked: Vec<_> = app.models.offers().into_iter().map(ask).collect();
+    for (offer, stats) in asked {
         let label = format!("model_name=\"{}\"", escape(&offer.source.name));
         restarts.push((label.clone(), offer.handle.restarts()));
-        models.push((label, offer.handle.stats().await));
+        models.push((label, stats.await.unwrap_or_default()));
     }
     let mut text = Text::default();
     own(&mut text, app);

@@ -115,7 +115,7 @@ impl Default for Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address is taken, or isn't of this machine.
-    #[error("cannot listen on {host}:{port}: {source}")]
+    #[error("cannot listen on port {port} of {host}: {source}")]
     Bind {
         /// As in the settings.
         host: String,

@@ -131,7 +131,7 @@ fn models_have_other_names_and_other_templates() {
     refuse(&["--chat-template", "chatlm"], 2, "there is no chat template \"chatlm\"; there are gemma, ");
     refuse(&["--chat-template", "{% for %}"], 1, "chat template");
     refuse(&["--name", ""], 2, "--name");
-    for host in ["", "[::1", "[]"] {
+    for host in ["", "[::1", "[]", "[example.org]"] {
         refuse(&["--host", host], 2, "it is no name or address");
     }
     refuse(&["--alias", "x=nobody"], 2, "--alias x: say of which model");

@@ -3,7 +3,7 @@
 mod fetcher;
 
 use std::fmt::Write;
-use std::net::ToSocketAddrs;
+use std::net::{Ipv6Addr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -277,9 +277,10 @@ pub(crate) fn tell(record: &Record, context: &Context) {
 
 /// A host; addresses of IPv6 may have the brackets that they have in URLs.
 fn host(text: &str) -> Result<String, &'static str> {
-    match text.strip_prefix('[').map_or(Some(text), |rest| rest.strip_suffix(']')) {
-        Some(host) if !host.is_empty() => Ok(host.to_owned()),
-        _ => Err("it is no name or address"),
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match bare.filter(|bare| bare.parse::<Ipv6Addr>().is_ok()).unwrap_or(text) {
+        host if host.is_empty() || host.contains(['[', ']']) => Err("it is no name or address"),
+        host => Ok(host.to_owned()),
     }
 }
 
@@ -310,7 +311,7 @@ fn taken(error: smelt_server::Error, context: &Context) -> anyhow::Error {
         (None, Some(holder)) => (format!("{holder} listens there"), "--port N takes another port".to_owned()),
         (None, None) => ("it is taken".to_owned(), "--port N takes another port".to_owned()),
     };
-    Hinted { problem: format!("cannot listen on {host}:{port}: {who}"), hint }.into()
+    Hinted { problem: format!("cannot listen on port {port} of {host}: {who}"), hint }.into()
 }
 
 /// A key for programs of this person.
