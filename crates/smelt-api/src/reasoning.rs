@@ -74,6 +74,8 @@ pub struct Reasoning {
     pub budget: Option<usize>,
     /// Leave it in the content, with its marks.
     pub in_content: bool,
+    /// The model may as well not reason.
+    pub is_permission: bool,
     /// The parameter that said so.
     pub param: &'static str,
 }
@@ -143,7 +145,13 @@ impl Reasoning {
         }
         let budget = given.first().copied();
         let param = if effort.is_some() { param } else { budget.unwrap_or("") };
-        Ok(Self { effort, budget: budget.and_then(|name| fields.count(name)), in_content, param })
+        Ok(Self {
+            effort,
+            budget: budget.and_then(|name| fields.count(name)),
+            in_content,
+            param,
+            ..Self::default()
+        })
     }
 
     /// Reads Anthropic's `thinking`, and `effort` of its `output_config`.
@@ -157,14 +165,17 @@ impl Reasoning {
             return Ok(Self { effort: unusual, param: EFFORT, ..Self::default() });
         };
         let mut thinking = Fields::nested(thinking, &[THINKING], "thinking")?;
-        let effort = match thinking.text("type").as_deref() {
+        let word = thinking.text("type");
+        let effort = match word.as_deref() {
             Some("disabled") if unusual.is_some() => {
                 return Err(ApiError::value(EFFORT, "is about thinking, which is disabled"));
             }
             Some("disabled") => Some(Effort::None),
             _ => effort.or(Some(Effort::Max)),
         };
-        Ok(Self { effort, budget: thinking.count("budget_tokens"), in_content: false, param: "thinking" })
+        let is_permission = word.as_deref() == Some("adaptive");
+        let budget = thinking.count("budget_tokens");
+        Ok(Self { effort, budget, is_permission, param: "thinking", ..Self::default() })
     }
 
     /// Reads Ollama's `think`.

@@ -182,7 +182,7 @@ fn tool_set(tools: &Tools) -> ToolSet {
 /// Refuses what a model without reasoning can't do.
 fn check_reasoning(template: &ChatTemplate, reasoning: Reasoning) -> Result<(), ApiError> {
     let asks = reasoning.budget.is_some() || reasoning.effort.is_some_and(|effort| effort != Effort::None);
-    if asks && !reasons(template) {
+    if asks && !reasoning.is_permission && !reasons(template) {
         return Err(ApiError::unsupported(reasoning.param, "the model's chat template knows no reasoning"));
     }
     Ok(())

@@ -229,7 +229,7 @@ fn thinking_is_as_long_as_allowed() {
     for (path, body, param) in [
         (CHAT, json!({"reasoning_effort": "low"}), "reasoning_effort"),
         (CHAT, json!({"thinking_budget": 9}), "thinking_budget"),
-        (MESSAGES, json!({"thinking": {"type": "adaptive"}, "max_tokens": 9}), "thinking"),
+        (MESSAGES, json!({"thinking": {"type": "enabled", "budget_tokens": 2}, "max_tokens": 9}), "thinking"),
         (OLLAMA, json!({"think": true}), "think"),
     ] {
         let reply = plain.post(path, &with(&say("A"), body));
@@ -237,6 +237,7 @@ fn thinking_is_as_long_as_allowed() {
         assert!(status == 400 && text.contains(param), "{text}");
     }
     plain.ask(CHAT, &with(&say("A"), json!({"reasoning_effort": "none", "max_tokens": 2})));
+    plain.ask(MESSAGES, &with(&say("A"), json!({"thinking": {"type": "adaptive"}, "max_tokens": 9})));
 }
 
 #[test]
