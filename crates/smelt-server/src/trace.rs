@@ -61,7 +61,9 @@ impl Tracer {
         let Some(traces) = traces else { return Ok(Self(None)) };
         let wrong = |why: String| Error::Collector { endpoint: traces.endpoint.clone(), why };
         let uri: Uri = traces.endpoint.parse().map_err(|e| wrong(format!("{e}")))?;
-        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.query().is_some() {
+        // `Uri` drops what stands behind a `#`, and with it the path that is appended.
+        let is_plain = uri.query().is_none() && !traces.endpoint.contains('#');
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || !is_plain {
             return Err(wrong("it has to be like http://HOST:4318".into()));
         }
         let exporter = SpanExporter::builder()
@@ -69,7 +71,7 @@ impl Tracer {
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{}/v1/traces", traces.endpoint.trim_end_matches('/')))
             .with_timeout(PATIENCE)
-            .with_http_client(Collector::new(&traces.endpoint));
+            .with_http_client(Collector::new(&uri));
         let exporter = exporter.build().map_err(|e| wrong(e.to_string()))?;
         let resource = Resource::builder()
             .with_service_name(traces.service.clone())
@@ -279,19 +281,20 @@ fn count(n: usize) -> i64 {
 #[derive(Debug)]
 struct Collector {
     agent: ureq::Agent,
-    endpoint: String,
+    /// Where it is, for the log.
+    host: String,
     /// Whether the last batch was lost: that is told once.
     is_lost: AtomicBool,
 }
 
 impl Collector {
-    fn new(endpoint: &str) -> Self {
+    fn new(endpoint: &Uri) -> Self {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(PATIENCE))
             .user_agent(concat!("smelt/", env!("CARGO_PKG_VERSION")))
             .build();
-        Self { agent: agent.into(), endpoint: endpoint.to_owned(), is_lost: AtomicBool::new(false) }
+        Self { agent: agent.into(), host: host(endpoint), is_lost: AtomicBool::new(false) }
     }
 
     fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ureq::Error> {
@@ -300,6 +303,12 @@ impl Collector {
         let (parts, mut body) = response.into_parts();
         Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
     }
+}
+
+/// Host and port of an address: the log needs neither its user nor its password.
+fn host(address: &Uri) -> String {
+    let port = address.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}{port}", address.host().unwrap_or_default())
 }
 
 #[async_trait]
@@ -314,9 +323,9 @@ impl HttpClient for Collector {
         let was_lost = self.is_lost.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
             Some(why) if !was_lost => {
-                tracing::warn!(collector = self.endpoint, why, "spans can't be sent");
+                tracing::warn!(collector = self.host, why, "spans can't be sent");
             }
-            None if was_lost => tracing::info!(collector = self.endpoint, "spans can be sent again"),
+            None if was_lost => tracing::info!(collector = self.host, "spans can be sent again"),
             _ => {}
         }
         Ok(sent?)
@@ -336,8 +345,20 @@ mod tests {
         for fine in ["http://127.0.0.1:4318", "https://collector.example/base/"] {
             assert_eq!(at(fine), Ok(()));
         }
-        for wrong in ["", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://a b", "http://a/?b"] {
+        for wrong in
+            ["", "127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://a b", "http://a/?b", "http://a/#b"]
+        {
             assert!(at(wrong).unwrap_err().contains(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_log_names_no_password() {
+        for (address, said) in [
+            ("http://user:secret@collector.example:4318/base", "collector.example:4318"),
+            ("https://[::1]/", "[::1]"),
+        ] {
+            assert_eq!(host(&address.parse().unwrap()), said);
         }
     }
 
